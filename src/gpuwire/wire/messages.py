@@ -1,0 +1,243 @@
+"""Everything that travels between a client and a server.
+
+Three layers. A **message** is one length-prefixed item of the control stream. A **frame** is the
+message that carries a batch: its tasks (client to server) or replies (server to client) are
+already encoded, because the front passes them on without decoding them. A **task** or a **reply**
+is one unit inside a frame.
+
+Tensor bytes of at most `INLINE_BYTES` travel inside their task or reply; longer ones travel on
+a unidirectional bulk stream of their own, which begins with a `BulkHeader`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwire.errors import FieldValue
+from gpuwire.ids import RequestId, SessionId, StreamId, TensorId
+from gpuwire.ir.operations import Operation
+from gpuwire.ir.tensors import TensorType
+
+PROTOCOL_VERSIONS = (1,)
+"""The versions this code speaks, best first."""
+
+INLINE_BYTES = 16 * 1024
+"""A longer tensor gets a bulk stream: below this, a stream of its own costs more than a copy."""
+
+Buffer = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An error on its way: its class by wire code, its text and fields, and what caused it."""
+
+    code: int
+    message: str
+    fields: tuple[tuple[str, FieldValue], ...] = ()
+    cause: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One adapter of a server. Sizes in bytes."""
+
+    index: int
+    name: str
+    backend: str
+    """Vulkan, Metal, D3D12 or OpenGL."""
+    kind: str
+    """discrete, integrated, virtual, cpu or unknown."""
+    driver: str
+    dtypes: tuple[str, ...]
+    """Names of the data types that arrays may have there."""
+    features: tuple[str, ...]
+    max_buffer_bytes: int
+    max_binding_bytes: int
+    max_workgroup_invocations: int
+    max_workgroup_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What the server allows this session. Sizes in bytes; 0 means no limit."""
+
+    max_frame_bytes: int
+    max_upload_bytes: int
+    max_memory_bytes: int
+    resume_grace_seconds: float
+
+
+# --- Messages of the control stream ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The client's first message. `device` None asks for the list of devices and no session."""
+
+    versions: tuple[int, ...]
+    token: str
+    device: int | None
+    client: str
+    """Host name, process id and package version, for the server's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The server's answer: the version both will speak, and the session if one was asked for."""
+
+    version: int
+    session: SessionId | None
+    devices: tuple[DeviceInfo, ...]
+    limits: SessionLimits
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFrame:
+    """One batch of tasks. `sequence` counts a session's frames from 1 without gaps;
+    `acknowledged` is the highest reply frame that the sender has taken in."""
+
+    sequence: int
+    acknowledged: int
+    count: int
+    """Tasks inside, for telemetry."""
+    tasks: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFrame:
+    """One batch of replies; numbered as task frames are, by the server."""
+
+    sequence: int
+    acknowledged: int
+    count: int
+    replies: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Every frame up to this number was taken in, with nothing to send back along with it."""
+
+    acknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Asks the peer to answer with the same number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The answer to a `Heartbeat`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The sender's last message; without an error it is a regular end. As the first answer to a
+    `Hello` it is a refusal."""
+
+    error: ErrorRecord | None
+
+
+Message = (
+    Hello | Welcome | TaskFrame | ReplyFrame | Acknowledge | Heartbeat | HeartbeatReply | Close
+)
+
+
+# --- Tasks -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunOperation:
+    """Run one operation; its result becomes a tensor of the session. No reply."""
+
+    stream: StreamId
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTensor:
+    """Make a tensor of bytes from the client. `data` None: they come on the bulk stream named by
+    `request`. No reply; a failure taints the tensor."""
+
+    stream: StreamId
+    request: RequestId
+    tensor: TensorId
+    type: TensorType
+    data: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTensor:
+    """Ask for a tensor's bytes: `TensorData` or `Failed`."""
+
+    stream: StreamId
+    request: RequestId
+    tensor: TensorId
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStream:
+    """Ask to be told when all work sent before on the stream, uploads included, has ended on the
+    device: `Done`, or `Failed` with the first failure that no reply has reported yet. `stream` None
+    is every stream of the session."""
+
+    stream: StreamId | None
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class DropTensors:
+    """The client holds these tensors no longer. No reply."""
+
+    tensors: tuple[TensorId, ...]
+
+
+Task = RunOperation | RegisterTensor | ReadTensor | SyncStream | DropTensors
+
+
+# --- Replies ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorData:
+    """A tensor's bytes. `data` None: they come on the bulk stream named by `request`."""
+
+    request: RequestId
+    type: TensorType
+    data: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was asked for has ended."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What was asked for cannot be given. `ExecutionError` records carry the location id of the
+    operation that failed in place of its text; the client knows the line."""
+
+    request: RequestId
+    error: ErrorRecord
+    location: int
+
+
+Reply = TensorData | Done | Failed
+
+
+# --- Bulk streams ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BulkHeader:
+    """The first bytes of a bulk stream: whose it is, and how many bytes follow."""
+
+    request: RequestId
+    length: int
