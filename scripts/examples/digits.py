@@ -1,7 +1,7 @@
 """Train a classifier of handwritten digits on a gpuwire device.
 
-Multinomial logistic regression on scikit-learn's digits (1,797 images of 8 × 8 pixels), written once
-against the Array API and run twice: with gpuwire, and with NumPy as the check. Without
+Multinomial logistic regression on scikit-learn's digits (1,797 images of 8 × 8 pixels), written
+once against the Array API and run twice: with gpuwire, and with NumPy as the check. Without
 GPUWIRE_URL it starts a server in a process of its own on this machine.
 
 Exits with 0 only if the test accuracy reaches 0.95 and equals NumPy's to three decimals.
