@@ -35,11 +35,11 @@ class _SectionType(ModelMetaclass):
     the error and lose the place it came from.
     """
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: type[Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().__call__(*args, **kwargs)
+            return ModelMetaclass.__call__(self, *args, **kwargs)
         except ValidationError as error:
-            raise explained(error, cls, origin=cls.__name__) from None
+            raise explained(error, self, origin=self.__name__) from None
 
 
 class Section(BaseModel, metaclass=_SectionType):
