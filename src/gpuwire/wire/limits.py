@@ -1,0 +1,50 @@
+"""What a peer may send at most.
+
+Every length, count and depth on the wire has its limit here; a breach is `LimitBreached` and
+ends the session. The limits hold before memory is taken: a declared length costs nothing until it
+is known to be allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """Sizes in bytes of encoded form, unless said otherwise."""
+
+    max_hello_bytes: int = 16 * KIB
+    """A server's limit on any message until it has accepted the client's `Hello`."""
+    max_message_bytes: int = 256 * KIB
+    """A message that carries no frame."""
+    max_frame_bytes: int = 8 * MIB
+    """A message that carries a frame, its own length prefix left out."""
+    max_item_bytes: int = 256 * KIB
+    """One task or reply. It bounds what a hostile item can make the decoder build before the item
+    is known to be wrong, which is up to 80 times its encoded size."""
+    max_items_per_frame: int = 65_536
+    """Tasks or replies in one frame."""
+    max_inline_bytes: int = 64 * KIB
+    """Tensor bytes, or bytes in an error's field, inside an item."""
+    max_text_bytes: int = 32 * KIB
+    """One text, in UTF-8."""
+    max_array_length: int = 1024
+    """Elements of one array: inputs of an operation, fields of an error, devices of a server."""
+    max_dropped_tensors: int = 8192
+    """Tensor ids in one `DropTensors`."""
+    max_causes: int = 8
+    """Errors in a chain below the first."""
+    max_bulk_bytes: int = 1 << 46
+    """Tensor bytes of one bulk stream; a server's own upload limit is lower and comes with
+    `SessionLimits`."""
+    max_unacknowledged_frames: int = 1024
+    """Frames that a sender keeps for sending again; then it must wait for an acknowledgement."""
+    max_unacknowledged_bytes: int = 32 * MIB
+    """Their bytes; one frame is always allowed."""
+
+
+DEFAULT_LIMITS = WireLimits()
