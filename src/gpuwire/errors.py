@@ -215,6 +215,37 @@ class ServerStopped(SessionError):
     code = 46
 
 
+class ConnectionClosed(SessionError, ConnectionError):
+    """One side closed the connection; `error_code` and `reason` are what it said."""
+
+    code = 47
+    error_code: int | None
+    reason: str | None
+    by_peer: bool | None
+
+
+class StreamReset(SessionError):
+    """The peer gave up sending on a stream."""
+
+    code = 48
+    error_code: int | None
+
+
+class StreamStopped(SessionError):
+    """The peer does not want what is being sent to it on a stream."""
+
+    code = 49
+    error_code: int | None
+
+
+class StreamEnded(SessionError, EOFError):
+    """A stream ended before what it had to carry. Counts in bytes."""
+
+    code = 50
+    wanted: int | None
+    found: int | None
+
+
 # --- The peer broke the protocol -------------------------------------------------------------
 
 

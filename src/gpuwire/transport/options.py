@@ -1,0 +1,51 @@
+"""What a connection may use: windows, sizes, times and counts, each set on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+KIB = 1024
+MIB = 1024 * KIB
+
+SMALLEST_DATAGRAM_BYTES = 1_200
+"""What every path of QUIC must take (RFC 9000 section 14)."""
+
+LARGEST_DATAGRAM_BYTES = 16_000
+"""aioquic writes packet and frame lengths in two bytes, so it ends at 16,383 (RFC 9000 section 16)."""
+
+EngineName = Literal["auto", "aioquic"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """Options of one connection, or of one listener and its connections.
+
+    The windows bound what a sender may have under way that the receiving program has not yet
+    consumed, so they are both the memory bound of a receiver and, divided by the round trip, the
+    ceiling of the rate: 4 MiB over 50 ms is 84 MB/s for one stream and 16 MiB is 335 MB/s for the
+    connection, four streams at full rate, above a 2.5 Gb/s line at that distance.
+    """
+
+    engine: EngineName = "auto"
+    stream_window_bytes: int = 4 * MIB
+    connection_window_bytes: int = 16 * MIB
+    high_water_bytes: int = 4 * MIB
+    """`SendStream.write` waits while this much of the stream is not yet acknowledged."""
+    low_water_bytes: int = 2 * MIB
+    """… until it has come down to this."""
+    max_bulk_streams: int = 128
+    """How many bulk streams the peer may have open that this side has not read to the end."""
+    idle_timeout_seconds: float = 30.0
+    """Silence after which the link counts as lost. A session notices sooner by its heartbeat; this
+    is the backstop that frees a connection whose session is not even there."""
+    handshake_timeout_seconds: float = 10.0
+    """A listener drops a connection whose handshake takes longer."""
+    datagram_bytes: int | None = None
+    """Size of a full datagram, 1,200 to 16,000 bytes. None: 1,200, and on a loopback path the
+    largest that a probe shows to pass."""
+    max_connections: int = 1_024
+    """A listener refuses more connections than this, handshakes under way included."""
+    retry_above_handshakes: int = 64
+    """With more handshakes than this under way, a new client must first prove its address (RFC 9000
+    section 8.1.2)."""
