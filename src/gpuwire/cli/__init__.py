@@ -1,0 +1,1 @@
+"""The command line: `gpuwire serve`, `devices`, `ping`, `token`, `version`."""

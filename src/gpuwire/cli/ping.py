@@ -1,0 +1,65 @@
+"""`gpuwire ping`: is the server there, how far away is it, and by which path."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Annotated
+
+import typer
+from rich.progress import track
+
+from gpuwire.cli.options import ConfigOption, JsonOption
+from gpuwire.cli.printing import print_facts, print_json, progress_console
+from gpuwire.config import load_config, ticket_from_environment
+from gpuwire.errors import TicketError
+
+
+def ping(
+    ticket: Annotated[
+        str | None,
+        typer.Argument(metavar="[TICKET]", help="A server's ticket; by default $GPUWIRE_URL."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Round trips to measure.")] = 10,
+    device: Annotated[int, typer.Option(min=0, help="The device to open a session on.")] = 0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure round trips to a server, through its whole front, and show the path.
+
+    Example: `gpuwire ping "gpuwire://gpu-box:4433?fp=…&token=…" --count 20`
+    """
+    from gpuwire.client import connect
+
+    ticket = ticket or ticket_from_environment()
+    if ticket is None:
+        raise TicketError("no ticket: give one, or put it into GPUWIRE_URL")
+    with connect(ticket, device=device, config=load_config(config)) as opened:
+        rounds = track(range(count), "round trips", console=progress_console(), transient=True)
+        seconds = [opened.ping() for _ in rounds]
+        path, info = opened.path, opened.info
+    facts = {
+        "minimum_ms": min(seconds) * 1e3,
+        "median_ms": statistics.median(seconds) * 1e3,
+        "maximum_ms": max(seconds) * 1e3,
+        "count": count,
+        "address": path.address,
+        "engine": path.engine,
+        "datagram_bytes": path.datagram_bytes,
+        "device": info.name,
+        "device_index": info.index,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    print_facts(
+        [
+            (
+                "round trip",
+                f"min {facts['minimum_ms']:.2f} ms, median {facts['median_ms']:.2f} ms, "
+                f"max {facts['maximum_ms']:.2f} ms over {count}",
+            ),
+            ("address", path.address),
+            ("engine", f"{path.engine}, datagrams of {path.datagram_bytes} bytes"),
+            ("device", f"{info.index}: {info.name} ({info.backend}, {info.kind})"),
+        ]
+    )

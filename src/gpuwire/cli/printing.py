@@ -1,0 +1,61 @@
+"""How facts reach the terminal: tables for people, JSON for programs, on stdout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+PIPE_WIDTH = 240
+"""Columns where there is no terminal to ask: nothing that is piped on is folded or cut."""
+
+
+def print_json(facts: Any) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(facts, ensure_ascii=False))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table that a terminal shows with colours and a pipe gets as plain columns."""
+    console = _console()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    _console().print(table)
+
+
+def in_bytes(count: int) -> str:
+    """`134217728` → `128 MiB`; 0 is none."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.4g} {units[0]}"
+
+
+def progress_console() -> Console:
+    """Where progress is shown: stderr, and only if it is a terminal."""
+    console = Console(stderr=True)
+    console.quiet = not console.is_terminal
+    return console
+
+
+def _console() -> Console:
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(width=PIPE_WIDTH, highlight=False)

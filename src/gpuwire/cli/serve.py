@@ -1,0 +1,72 @@
+"""`gpuwire serve`: run a server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuwire.cli.options import ConfigOption, JsonOption, StateDirOption
+from gpuwire.cli.printing import print_json
+from gpuwire.config import load_config
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; by default 0.0.0.0, all."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="UDP port, by default 4433; 0 takes a free one."),
+    ] = None,
+    device: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            help="Serve only this adapter (a number from `gpuwire devices`); may be repeated.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    ticket_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the ticket here when the server is ready."),
+    ] = None,
+    state_dir: StateDirOption = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name or address that the ticket carries; needed behind NAT or a name service.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lend this machine's GPUs to whoever holds the ticket, which is printed when all is ready.
+
+    The ticket is a secret: it holds a token. Ctrl-C or SIGTERM ends the server; its clients are
+    told. The log goes to stderr.
+
+    Example: `gpuwire serve --port 4433 --device 0`
+    """
+    from gpuwire.server import Server, run
+
+    arguments: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "devices": tuple(device) if device else None,
+        "state_dir": state_dir,
+        "advertise": advertise,
+    }
+    given = {name: value for name, value in arguments.items() if value is not None}
+    server = Server(load_config(config, server=given))
+
+    def announce(ready: Server) -> None:
+        if as_json:
+            print_json({"ticket": ready.ticket, "port": ready.port})
+        else:
+            typer.echo(ready.ticket)
+
+    asyncio.run(run(server, ticket_file=ticket_file, on_ready=announce))
