@@ -23,7 +23,7 @@ class WireLimits:
     """A message that carries no frame."""
     max_frame_bytes: int = 8 * MIB
     """A message that carries a frame, its own length prefix left out."""
-    max_item_bytes: int = 256 * KIB
+    max_item_bytes: int = 128 * KIB
     """One task or reply. It bounds what a hostile item can make the decoder build before the item
     is known to be wrong, which is up to 80 times its encoded size."""
     max_items_per_frame: int = 65_536

@@ -1,0 +1,207 @@
+"""Messages of the control stream as plain values: `(kind, field, …)`.
+
+Kinds are numbered as in `items`. A frame's plain value is its head; its body follows it raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuwire.errors import MalformedMessage
+from gpuwire.ids import SessionId
+from gpuwire.wire import fields as check
+from gpuwire.wire.items import checked_error, plain_error
+from gpuwire.wire.limits import WireLimits
+from gpuwire.wire.messages import (
+    Acknowledge,
+    Buffer,
+    Close,
+    DeviceInfo,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    ReplyFrame,
+    SessionLimits,
+    TaskFrame,
+    Welcome,
+)
+from gpuwire.wire.operations import Plain
+
+FRAME_KINDS: dict[int, type[TaskFrame] | type[ReplyFrame]] = {3: TaskFrame, 4: ReplyFrame}
+_KIND_OF_FRAME = {frame: kind for kind, frame in FRAME_KINDS.items()}
+_SESSION_ID_BYTES = 16
+
+ControlMessage = Hello | Welcome | Acknowledge | Heartbeat | HeartbeatReply | Close
+
+
+def plain_message(message: ControlMessage) -> Plain:
+    """The plain form of a message that is no frame."""
+    match message:
+        case Hello():
+            return (1, message.versions, message.token, message.device, message.client)
+        case Welcome():
+            return (
+                2,
+                message.version,
+                message.session,
+                [_plain_device(device) for device in message.devices],
+                _plain_limits(message.limits),
+                message.server,
+            )
+        case Acknowledge():
+            return (5, message.acknowledged)
+        case Heartbeat():
+            return (6, message.number)
+        case HeartbeatReply():
+            return (7, message.number)
+        case Close():
+            return (8, plain_error(message.error))
+
+
+def checked_message(item: Plain, limits: WireLimits) -> Message:
+    """The message of a plain one that is no frame. `MalformedMessage` or `LimitBreached`."""
+    kind = check.integer(item[0] if item else None, "kind")
+    decode = _MESSAGES.get(kind)
+    if decode is None:
+        raise check.malformed("message", "a known kind", kind)
+    return decode(item, limits)
+
+
+def plain_frame_head(
+    frame: type[TaskFrame] | type[ReplyFrame], sequence: int, acknowledged: int, count: int
+) -> Plain:
+    """What a frame has before its body."""
+    return (_KIND_OF_FRAME[frame], sequence, acknowledged, count)
+
+
+def checked_frame(head: Plain, body: Buffer, limits: WireLimits) -> TaskFrame | ReplyFrame:
+    """The frame of a plain head and the body that follows it."""
+    check.exactly(head, 4, "frame")
+    frame = FRAME_KINDS[check.integer(head[0], "kind")]
+    count = check.integer(head[3], "items of a frame", 1)
+    # No item is shorter than two bytes.
+    most = min(limits.max_items_per_frame, len(body) // 2)
+    if count > most:
+        raise check.breached("items of a frame", count, most)
+    return frame(
+        check.identity(head[1], "sequence"),
+        check.integer(head[2], "acknowledged"),
+        count,
+        body,
+    )
+
+
+def _plain_device(device: DeviceInfo) -> Plain:
+    return (
+        device.index,
+        device.name,
+        device.backend,
+        device.kind,
+        device.driver,
+        device.dtypes,
+        device.features,
+        device.max_buffer_bytes,
+        device.max_binding_bytes,
+        device.max_workgroup_invocations,
+        device.max_workgroup_memory,
+    )
+
+
+def _plain_limits(limits: SessionLimits) -> Plain:
+    return (
+        limits.max_frame_bytes,
+        limits.max_upload_bytes,
+        limits.max_memory_bytes,
+        float(limits.resume_grace_seconds),
+    )
+
+
+def _hello(item: Plain, limits: WireLimits) -> Hello:
+    # Later versions may append fields: an older server must still read which versions are offered.
+    if len(item) < 5:
+        raise MalformedMessage(f"Hello: wanted 5 fields, found {len(item)}", what="Hello")
+    versions = check.integers(item[1], "versions", limits.max_array_length, 1, check.U32_HIGHEST)
+    device = None if item[3] is None else check.integer(item[3], "device", 0, check.U32_HIGHEST)
+    return Hello(versions, check.text(item[2], "token"), device, check.text(item[4], "client"))
+
+
+def _welcome(item: Plain, limits: WireLimits) -> Welcome:
+    check.exactly(item, 6, "Welcome")
+    return Welcome(
+        check.integer(item[1], "version", 1, check.U32_HIGHEST),
+        _checked_session(item[2]),
+        tuple([_checked_device(device) for device in check.array(item[3], "devices")]),
+        _checked_limits(item[4]),
+        check.text(item[5], "server"),
+    )
+
+
+def _checked_session(value: object) -> SessionId | None:
+    if value is None:
+        return None
+    session = check.octets(value, "session", _SESSION_ID_BYTES)
+    if len(session) != _SESSION_ID_BYTES:
+        raise MalformedMessage(
+            f"session: wanted {_SESSION_ID_BYTES} bytes, found {len(session)}", what="session"
+        )
+    return SessionId(session)
+
+
+def _checked_device(value: object) -> DeviceInfo:
+    device = check.array(value, "device")
+    check.exactly(device, 11, "device")
+    return DeviceInfo(
+        check.integer(device[0], "device index", 0, check.U32_HIGHEST),
+        check.text(device[1], "device name"),
+        check.text(device[2], "device backend"),
+        check.text(device[3], "device kind"),
+        check.text(device[4], "device driver"),
+        check.texts(device[5], "device dtypes"),
+        check.texts(device[6], "device features"),
+        check.integer(device[7], "max_buffer_bytes"),
+        check.integer(device[8], "max_binding_bytes"),
+        check.integer(device[9], "max_workgroup_invocations"),
+        check.integer(device[10], "max_workgroup_memory"),
+    )
+
+
+def _checked_limits(value: object) -> SessionLimits:
+    found = check.array(value, "session limits")
+    check.exactly(found, 4, "session limits")
+    return SessionLimits(
+        check.integer(found[0], "max_frame_bytes"),
+        check.integer(found[1], "max_upload_bytes"),
+        check.integer(found[2], "max_memory_bytes"),
+        check.seconds(found[3], "resume_grace_seconds"),
+    )
+
+
+def _acknowledge(item: Plain, limits: WireLimits) -> Acknowledge:
+    check.exactly(item, 2, "Acknowledge")
+    return Acknowledge(check.integer(item[1], "acknowledged"))
+
+
+def _heartbeat(item: Plain, limits: WireLimits) -> Heartbeat:
+    check.exactly(item, 2, "Heartbeat")
+    return Heartbeat(check.integer(item[1], "number"))
+
+
+def _heartbeat_reply(item: Plain, limits: WireLimits) -> HeartbeatReply:
+    check.exactly(item, 2, "HeartbeatReply")
+    return HeartbeatReply(check.integer(item[1], "number"))
+
+
+def _close(item: Plain, limits: WireLimits) -> Close:
+    check.exactly(item, 2, "Close")
+    return Close(checked_error(item[1], limits))
+
+
+_MESSAGES: dict[int, Callable[[Plain, WireLimits], Message]] = {
+    1: _hello,
+    2: _welcome,
+    5: _acknowledge,
+    6: _heartbeat,
+    7: _heartbeat_reply,
+    8: _close,
+}
