@@ -21,31 +21,36 @@ def explained(
     model: type[BaseModel],
     *,
     origin: str,
-    spelled: Callable[[str], str] = str,
+    variable_of: Callable[[str], str] | None = None,
 ) -> ConfigError:
     """The first thing that is wrong, as a `ConfigError`.
 
-    `origin` is the file, or what else the values came from; `spelled` turns a dotted key into
-    the form the user wrote it in (a variable's name, say).
+    `origin` is the file, or what else the values came from. `variable_of` turns a dotted key into
+    the variable that sets it; with it, the error names the variable instead of a file.
     """
+    spelled = variable_of or str
     first = error.errors(include_url=False)[0]
     place = tuple(str(part) for part in first["loc"])
-    key = ".".join(place)
+    nearest = None
     if first["type"] != "extra_forbidden":
         key = ".".join(_without_branches(place, model))
         wanted = first["msg"].removeprefix("Input should be ")
-        message = f"{origin}: {spelled(key)}: wanted {wanted}, found {first['input']!r}"
-        return ConfigError(message, file=origin, key=key)
-    if place[-1] == "pools" and (place[0] == "memory" or model.__name__ == "MemoryConfig"):
-        return ConfigError(f"{origin}: {spelled(key)}: {POOLS}", file=origin, key=key)
-    nearest = nearest_name(key, model)
-    if nearest is None:
-        names = ", ".join(spelled(name) for name in sibling_names(key, model))
-        hint = f"valid here: {names}"
+        problem = f"{spelled(key)}: wanted {wanted}, found {first['input']!r}"
     else:
-        hint = f"did you mean {spelled(nearest)}?"
-    message = f"{origin}: unknown key {spelled(key)}; {hint}"
-    return ConfigError(message, file=origin, key=key, nearest=nearest)
+        key = ".".join(place)
+        if place[-1] == "pools" and (place[0] == "memory" or model.__name__ == "MemoryConfig"):
+            problem = f"{spelled(key)}: {POOLS}"
+        else:
+            nearest = nearest_name(key, model)
+            valid = [nearest] if nearest else sibling_names(key, model)
+            hint = "did you mean {}?" if nearest else "valid here: {}"
+            problem = f"unknown key {spelled(key)}; {hint.format(', '.join(map(spelled, valid)))}"
+    return ConfigError(
+        f"{origin}: {problem}",
+        file=variable_of(key) if variable_of else origin,
+        key=key,
+        nearest=nearest,
+    )
 
 
 def nearest_name(key: str, model: type[BaseModel]) -> str | None:

@@ -69,7 +69,7 @@ def _from_environment() -> Config:
         # Variables are text: here "16" is a number, which it is not in a file.
         return Config.model_validate_strings(settings, strict=False)
     except ValidationError as error:
-        raise explained(error, Config, origin="environment", spelled=variable_name) from None
+        raise explained(error, Config, origin="environment", variable_of=variable_name) from None
 
 
 def _from_arguments(overrides: Mapping[str, Any]) -> Config:
