@@ -11,7 +11,6 @@ Decoding takes no memory for a declared length above its limit, and at most some
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -26,16 +25,16 @@ from gpuwire.wire.control import (
     plain_frame_head,
     plain_message,
 )
+from gpuwire.wire.framing import PREFIX
 from gpuwire.wire.items import checked_reply, checked_task, plain_reply, plain_task
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import Buffer, Message, Reply, ReplyFrame, Task, TaskFrame
 from gpuwire.wire.operations import Plain
 
-_PREFIX = struct.Struct(">I")
 _PACK_BUFFER_BYTES = 256
 """A Packer's first buffer. A new Packer with a small one takes 0.3 µs for an operation; msgpack's
 default buffer takes 0.4 µs, and one Packer kept would be shared between threads."""
-_FRAME_HEAD_BYTES = 25
+MAX_FRAME_HEAD_BYTES = 25
 """The longest head of a frame: array, kind, two 64-bit numbers, one 32-bit one."""
 _LIMIT_TEXT = re.compile(r"(\d+) exceeds max_(\w+)_len\((\d+)\)")
 
@@ -61,7 +60,7 @@ def encode_message(message: Message) -> bytes:
         body = message.replies
     else:
         payload = _pack(plain_message(message))
-        return _PREFIX.pack(len(payload)) + payload
+        return PREFIX.pack(len(payload)) + payload
     return encode_frame(
         type(message), message.sequence, message.acknowledged, message.count, (body,)
     )
@@ -78,7 +77,7 @@ def encode_frame(
     copied once."""
     head = _pack(plain_frame_head(kind, sequence, acknowledged, count))
     length = len(head) + sum(map(len, pieces))
-    return b"".join((_PREFIX.pack(length), head, *pieces))
+    return b"".join((PREFIX.pack(length), head, *pieces))
 
 
 def decode_tasks(body: Buffer, count: int, limits: WireLimits) -> list[Task]:
@@ -101,7 +100,7 @@ def decode_message(payload: Buffer, limits: WireLimits) -> Message:
     is_frame = len(payload) >= 2 and payload[0] >> 4 == 0x9 and payload[1] in FRAME_KINDS
     if not is_frame and len(payload) > limits.max_message_bytes:
         raise check.breached("message bytes", len(payload), limits.max_message_bytes)
-    start = payload[:_FRAME_HEAD_BYTES] if is_frame else payload
+    start = payload[:MAX_FRAME_HEAD_BYTES] if is_frame else payload
     unpacker = _unpacker(len(start), limits)
     unpacker.feed(start)
     item = _next_item(unpacker)

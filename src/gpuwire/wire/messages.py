@@ -11,7 +11,7 @@ a unidirectional bulk stream of their own, which begins with a `BulkHeader`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuwire.errors import FieldValue
 from gpuwire.ids import RequestId, SessionId, StreamId, TensorId
@@ -75,7 +75,8 @@ class Hello:
     """The client's first message. `device` None asks for the list of devices and no session."""
 
     versions: tuple[int, ...]
-    token: str
+    token: str = field(repr=False)
+    """Never shown: a message may end up in a log."""
     device: int | None
     client: str
     """Host name, process id and package version, for the server's log."""
