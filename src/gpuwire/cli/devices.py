@@ -36,9 +36,10 @@ def devices(
 
         found = asyncio.run(probe(loaded))
     else:
-        from gpuwire.client import list_devices
+        from gpuwire.client.connecting import devices_of
+        from gpuwire.transport import Ticket
 
-        found = list_devices(ticket, config=loaded)
+        found = asyncio.run(devices_of(Ticket.parse(ticket), loaded.remote))
     if as_json:
         print_json([asdict(device) for device in found])
         return
