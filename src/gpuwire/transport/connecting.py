@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from gpuwire.transport.connection import Connection
+import asyncio
+import errno
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from gpuwire.errors import (
+    ConnectError,
+    LinkLost,
+    ServerNotFound,
+    ServerRefused,
+    ServerUnreachable,
+    WrongFingerprint,
+)
+from gpuwire.transport.closing import connect_error
+from gpuwire.transport.connection import MAPPED_IPV4, Connection
+from gpuwire.transport.datagrams import DatagramSocket
+from gpuwire.transport.engine import Address, Datagram, Terminated
+from gpuwire.transport.engine_aioquic import client_engine
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.trust import Trust
 
 DEFAULT_OPTIONS = TransportOptions()
+
+ATTEMPT_DELAY_SECONDS = 0.25
+"""How long an address is waited for before the next is tried beside it (RFC 8305 section 5)."""
+
+REFUSALS_THAT_END_A_LINK = 3
+"""ICMP refusals in a row, with nothing received in between, after which the server counts as gone;
+one alone can come from a relay that restarts."""
+
+UNREACHABLE = frozenset(
+    (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL)
+)
 
 
 async def connect(
@@ -16,7 +45,196 @@ async def connect(
 
     The caller puts a deadline around it and turns that into `ConnectTimeout`; cancelling leaves
     nothing behind. Nothing but the handshake is sent before the server has proven its key. Raises
-    `ServerNotFound`, `ServerRefused`, `ServerUnreachable`, `WrongFingerprint`, `VersionMismatch` (no
-    gpuwire server), `ConnectTimeout` (silence for the idle timeout) or `ConnectError`.
+    `ServerNotFound`, `ServerRefused`, `ServerUnreachable`, `WrongFingerprint`, `VersionMismatch` (a
+    server, but not gpuwire's), `ConnectTimeout` (silence for the idle timeout) or `ConnectError`.
     """
-    raise NotImplementedError
+    addresses = await _look_up(host, port)
+    failures: list[ConnectError] = []
+    waiting = list(addresses)
+    attempts: set[asyncio.Task[Connection]] = set()
+    try:
+        while waiting or attempts:
+            if waiting:
+                family, address = waiting.pop(0)
+                attempt = _attempt(host, port, family, address, trust, options)
+                attempts.add(asyncio.ensure_future(attempt))
+            done, attempts = await asyncio.wait(
+                attempts,
+                timeout=ATTEMPT_DELAY_SECONDS if waiting else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            connected = [task.result() for task in done if task.exception() is None]
+            for spare in connected[1:]:
+                spare.close()
+            if connected:
+                return connected[0]
+            failures += [_failure_of(task) for task in done]
+    finally:
+        for task in attempts:
+            task.cancel()
+        if attempts:
+            await asyncio.wait(attempts)
+    # A wrong key is the one failure that the user must hear of, whatever else failed.
+    raise next((e for e in failures if isinstance(e, WrongFingerprint)), failures[0])
+
+
+async def _look_up(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]:
+    try:
+        try:
+            # A literal address needs no resolver, and so no thread.
+            found = socket.getaddrinfo(
+                host, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
+            )
+        except socket.gaierror:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ServerNotFound(
+            f"the name {host!r} has no address ({why}): is it spelt right, and is there a network?",
+            host=host,
+            port=port,
+        ) from error
+    return [(family, address) for family, _, _, _, address in found]
+
+
+async def _attempt(
+    host: str,
+    port: int,
+    family: socket.AddressFamily,
+    address: Address,
+    trust: Trust,
+    options: TransportOptions,
+) -> Connection:
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.connect(address)
+    except OSError as error:
+        sock.close()
+        raise _system_error(error, host, port, address) from error
+    endpoint = ClientEndpoint(sock, host, port, address, trust, options)
+    try:
+        return await endpoint.handshake()
+    except BaseException:
+        endpoint.give_up()
+        raise
+
+
+class ClientEndpoint:
+    """The socket of one connection."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        host: str,
+        port: int,
+        address: Address,
+        trust: Trust,
+        options: TransportOptions,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._address = address
+        self._trust = trust
+        self._options = options
+        self._refusals = 0
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._socket = DatagramSocket(
+            sock, address, self._handle_datagrams, self._handle_error, self._handle_too_large
+        )
+        self._engine = client_engine(host, trust, options, is_loopback=is_loopback(address))
+        self._connection = Connection(self._engine, self, options)
+
+    async def handshake(self) -> Connection:
+        """Returns when the server is proven; raises the `ConnectError` that fits."""
+        loop = asyncio.get_running_loop()
+        self._engine.connect(self._address, loop.time())
+        self._connection.start()
+        await self._outcome
+        return self._connection
+
+    def give_up(self) -> None:
+        """Ends an attempt, telling the server if it is there."""
+        self._outcome.cancel()
+        self._connection.close()
+        self._socket.close()
+
+    # --- Endpoint ------------------------------------------------------------------------------
+
+    def send(self, datagrams: Sequence[Datagram]) -> None:
+        self._socket.send(datagrams)
+
+    def connection_id_issued(self, connection: Connection, connection_id: bytes) -> None:
+        """All that arrives at this socket is for the one connection."""
+
+    def connection_id_retired(self, connection_id: bytes) -> None:
+        """All that arrives at this socket is for the one connection."""
+
+    def handshake_completed(self, connection: Connection) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(None)
+
+    def connection_ended(self, connection: Connection, end: Terminated | None) -> None:
+        if end is not None:
+            found = self._engine.peer_fingerprint
+            self._fail(
+                connect_error(end, self._host, self._port, self._trust, found, self._options)
+            )
+        self._socket.close()
+
+    # --- The socket's calls ---------------------------------------------------------------------
+
+    def _handle_datagrams(self, datagrams: list[Datagram]) -> None:
+        self._refusals = 0
+        self._connection.handle_datagrams(datagrams)
+
+    def _handle_error(self, error: OSError) -> None:
+        if not self._outcome.done():
+            self._fail(_system_error(error, self._host, self._port, self._address))
+            return
+        if isinstance(error, ConnectionRefusedError):
+            self._refusals += 1
+            if self._refusals >= REFUSALS_THAT_END_A_LINK:
+                place = f"{self._host} port {self._port}"
+                self._connection.abandon(
+                    LinkLost(f"nothing listens at {place} any more: the server is gone")
+                )
+
+    def _handle_too_large(self) -> None:
+        self._connection.handle_too_large()
+
+    def _fail(self, error: ConnectError) -> None:
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+
+def is_loopback(address: Address) -> bool:
+    """Whether a socket address is of this machine's loopback network."""
+    text = str(address[0]).removeprefix(MAPPED_IPV4).partition("%")[0]
+    return ipaddress.ip_address(text).is_loopback
+
+
+def _system_error(error: OSError, host: str, port: int, address: Address) -> ConnectError:
+    place = f"{host} ({address[0]}) port {port}"
+    if isinstance(error, ConnectionRefusedError):
+        return ServerRefused(
+            f"{place}: the machine is there, but nothing listens on that UDP port. Is the server "
+            "running, and is the port right?",
+            host=host,
+            port=port,
+        )
+    if error.errno in UNREACHABLE:
+        return ServerUnreachable(
+            f"{place}: the network has no way to that machine ({error.strerror})",
+            host=host,
+            port=port,
+        )
+    return ConnectError(f"{place}: {error.strerror}", host=host, port=port)
+
+
+def _failure_of(task: asyncio.Task[Connection]) -> ConnectError:
+    error = task.exception()
+    if isinstance(error, ConnectError):
+        return error
+    assert error is not None
+    raise error

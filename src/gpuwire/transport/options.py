@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuwire.errors import ArgumentError
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -12,7 +14,7 @@ SMALLEST_DATAGRAM_BYTES = 1_200
 """What every path of QUIC must take (RFC 9000 section 14)."""
 
 LARGEST_DATAGRAM_BYTES = 16_000
-"""aioquic writes packet and frame lengths in two bytes, so it ends at 16,383 (RFC 9000 section 16)."""
+"""aioquic writes lengths in two bytes and so ends at 16,383 (RFC 9000 section 16)."""
 
 EngineName = Literal["auto", "aioquic"]
 
@@ -49,3 +51,22 @@ class TransportOptions:
     retry_above_handshakes: int = 64
     """With more handshakes than this under way, a new client must first prove its address (RFC 9000
     section 8.1.2)."""
+
+    def __post_init__(self) -> None:
+        size = self.datagram_bytes
+        if size is not None and not SMALLEST_DATAGRAM_BYTES <= size <= LARGEST_DATAGRAM_BYTES:
+            raise ArgumentError(
+                f"datagram_bytes is {size}; it must be {SMALLEST_DATAGRAM_BYTES:,} to "
+                f"{LARGEST_DATAGRAM_BYTES:,}"
+            )
+        if not 0 <= self.low_water_bytes < self.high_water_bytes:
+            raise ArgumentError(
+                f"low_water_bytes ({self.low_water_bytes}) must be at least 0 and below "
+                f"high_water_bytes ({self.high_water_bytes})"
+            )
+
+    def largest_datagram_bytes(self, *, is_loopback: bool) -> int:
+        """The size worth probing for on a path; every connection starts at 1,200."""
+        if self.datagram_bytes is not None:
+            return self.datagram_bytes
+        return LARGEST_DATAGRAM_BYTES if is_loopback else SMALLEST_DATAGRAM_BYTES

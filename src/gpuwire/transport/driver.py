@@ -1,0 +1,104 @@
+"""Drives one QUIC engine: time, datagrams in and out, events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from gpuwire.transport.engine import Datagram, Event, QuicEngine, Terminated
+
+
+class EngineDriver:
+    """Calls an engine in the order that it wants and hands its events on.
+
+    `send(datagrams)` puts datagrams on the wire; `handle(event)` takes each event, in order.
+    """
+
+    def __init__(
+        self,
+        engine: QuicEngine,
+        send: Callable[[Sequence[Datagram]], None],
+        handle: Callable[[Event], None],
+    ) -> None:
+        self._engine = engine
+        self._send = send
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._transmission: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    def receive(self, datagrams: Sequence[Datagram]) -> None:
+        """Takes in a batch, then sends what it calls for."""
+        if self._is_stopped:
+            return
+        for data, _ in datagrams:
+            self.bytes_received += len(data)
+        self._engine.receive(datagrams, self._loop.time())
+        self._dispatch()
+        self.transmit()
+
+    def transmit_soon(self) -> None:
+        """Sends in the next turn of the loop, together with what else is written in this one."""
+        if self._transmission is None and not self._is_stopped:
+            self._transmission = self._loop.call_soon(self.transmit)
+
+    def transmit(self) -> None:
+        """Sends one burst now, and sees to it that the rest and the next timer follow."""
+        if self._transmission is not None:
+            self._transmission.cancel()
+            self._transmission = None
+        if self._is_stopped:
+            return
+        datagrams = self._engine.datagrams_to_send(self._loop.time())
+        if datagrams:
+            for data, _ in datagrams:
+                self.bytes_sent += len(data)
+            self._send(datagrams)
+        self._dispatch()
+        if self._engine.has_more_to_send:
+            self.transmit_soon()
+        self._arm()
+
+    def stop(self) -> None:
+        """Ends all activity."""
+        self._is_stopped = True
+        if self._transmission is not None:
+            self._transmission.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transmission = self._timer = None
+
+    def _dispatch(self) -> None:
+        for event in self._engine.events():
+            self._handle(event)
+            if isinstance(event, Terminated):
+                self.stop()
+
+    def _arm(self) -> None:
+        """Only a timer that is due earlier replaces the one that is set: the deadline moves with
+        every packet, mostly outwards, and a cancelled timer stays in the loop's heap."""
+        if self._is_stopped:
+            return
+        due = self._engine.timer()
+        if due is None:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        due = self._engine.timer()
+        now = self._loop.time()
+        # The loop's clock may lie a little before the time that it woke up for.
+        if due is not None and due <= now + 1e-6:
+            self._engine.handle_timer(max(now, due))
+            self._dispatch()
+            self.transmit()
+        else:
+            self._arm()
