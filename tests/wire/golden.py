@@ -1,0 +1,136 @@
+"""One record of every kind. Their bytes are in `golden.json`, and may not change within one
+protocol version: another version's peer reads them."""
+
+from __future__ import annotations
+
+from gpuwire.ids import LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.attributes import (
+    NO_ATTRIBUTES,
+    ArgReduceAttributes,
+    Attributes,
+    AxisAttributes,
+    CastAttributes,
+    LengthAttributes,
+    PermuteAttributes,
+    ReduceAttributes,
+    ShapeAttributes,
+    SliceAttributes,
+)
+from gpuwire.ir.operations import OPERATIONS, Operand, Operation
+from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.wire.messages import (
+    Acknowledge,
+    Close,
+    DeviceInfo,
+    Done,
+    DropTensors,
+    ErrorRecord,
+    Failed,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    ReadTensor,
+    RegisterTensor,
+    Reply,
+    ReplyFrame,
+    RunOperation,
+    SessionLimits,
+    SyncStream,
+    Task,
+    TaskFrame,
+    TensorData,
+    Welcome,
+)
+
+
+def run(
+    name: str, *inputs: int | Scalar, attributes: Attributes = NO_ATTRIBUTES, stream: int = 3
+) -> RunOperation:
+    """A task that runs that operation into tensor 900, recorded at location 5."""
+    operands: tuple[Operand, ...] = tuple(
+        operand if isinstance(operand, Scalar) else TensorId(operand) for operand in inputs
+    )
+    operation = Operation(OPERATIONS[name], operands, TensorId(900), attributes, LocationId(5))
+    return RunOperation(StreamId(stream), operation)
+
+
+_MATRIX = TensorType(dt.float32, (2, 3))
+_ERROR = ErrorRecord(
+    100,
+    "add failed",
+    (("operation", "add"), ("place", 7), ("location", None)),
+    ErrorRecord(102, "no memory", (("wanted", 1 << 33),)),
+)
+_DEVICE = DeviceInfo(
+    0,
+    "llvmpipe",
+    "Vulkan",
+    "cpu",
+    "Mesa",
+    ("float32", "int32"),
+    ("shader-f16",),
+    1 << 28,
+    1 << 27,
+    1024,
+    32768,
+)
+
+TASKS: dict[str, Task] = {
+    "run add": run("add", 1, 300),
+    "run add, largest ids": run("add", (1 << 63) - 1, 1, stream=(1 << 32) - 1),
+    "run multiply by float": run("multiply", 1, Scalar(0.1, dt.float32)),
+    "run multiply by bool": run("multiply", 1, Scalar(True, dt.bool_)),
+    "run multiply by int": run("multiply", 1, Scalar(-129, dt.int16)),
+    "run multiply by largest int": run("multiply", 1, Scalar((1 << 64) - 1, dt.uint64)),
+    "run multiply by complex": run("multiply", 1, Scalar(1 - 2j, dt.complex64)),
+    "run maximum of -inf": run("maximum", 1, Scalar(float("-inf"), dt.float64)),
+    "run where": run("where", 1, 2, 3),
+    "run cast": run("cast", 1, attributes=CastAttributes(dt.int8)),
+    "run sum": run("sum", 1, attributes=ReduceAttributes((0, 1), True, dt.float64)),
+    "run argmax": run("argmax", 1, attributes=ArgReduceAttributes(1, False, dt.int64)),
+    "run reshape": run("reshape", 1, attributes=ShapeAttributes((3, 0, 70_000))),
+    "run permute": run("permute_dims", 1, attributes=PermuteAttributes((1, 0))),
+    "run slice": run("slice", 1, attributes=SliceAttributes((9, 0), (-2, 1), (3, 4))),
+    "run concat": run("concat", 1, 2, 3, attributes=AxisAttributes(0)),
+    "run arange": run(
+        "arange", Scalar(0, dt.int32), Scalar(1, dt.int32), attributes=LengthAttributes(10)
+    ),
+    "register, inline": RegisterTensor(
+        StreamId(0), RequestId(8), TensorId(9), _MATRIX, bytes(range(24))
+    ),
+    "register, bulk": RegisterTensor(StreamId(0), RequestId(8), TensorId(9), _MATRIX, None),
+    "read": ReadTensor(StreamId(1), RequestId(8), TensorId(9)),
+    "sync one stream": SyncStream(StreamId(1), RequestId(8)),
+    "sync all streams": SyncStream(None, RequestId(8)),
+    "drop": DropTensors((TensorId(1), TensorId((1 << 63) - 1))),
+}
+
+REPLIES: dict[str, Reply] = {
+    "tensor, inline": TensorData(RequestId(8), _MATRIX, bytes(range(24))),
+    "tensor, bulk": TensorData(RequestId(8), _MATRIX, None),
+    "done": Done(RequestId(8)),
+    "failed": Failed(RequestId(8), _ERROR, 5),
+}
+
+MESSAGES: dict[str, Message] = {
+    "hello": Hello((2, 1), "secret", 0, "laptop"),
+    "hello, list": Hello((1,), "", None, "laptop"),
+    "welcome": Welcome(
+        1,
+        SessionId(bytes(range(16))),
+        (_DEVICE,),
+        SessionLimits(1 << 23, 1 << 32, 0, 60.0),
+        "gpu-box",
+    ),
+    "welcome, list": Welcome(1, None, (), SessionLimits(1, 2, 3, 0.5), "gpu-box"),
+    "tasks": TaskFrame(1, 0, 1, b"\x94\x12\x01\x08\x09"),
+    "tasks, largest": TaskFrame((1 << 63) - 1, (1 << 63) - 1, 2, b"\x92\x41\x08" * 2),
+    "replies": ReplyFrame(300, 299, 1, b"\x92\x41\x08"),
+    "acknowledge": Acknowledge(70_000),
+    "heartbeat": Heartbeat(1),
+    "heartbeat reply": HeartbeatReply(1),
+    "close": Close(None),
+    "close, error": Close(_ERROR),
+}

@@ -1,0 +1,223 @@
+"""Hypothesis strategies for everything that travels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from hypothesis import strategies as st
+
+from gpuwire.errors import error_classes
+from gpuwire.ids import LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ir.attributes import Attributes
+from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
+from gpuwire.ir.operations import OPERATIONS, OpDef, Operation
+from gpuwire.ir.tensors import MAX_RANK, Scalar, TensorType
+from gpuwire.wire.messages import (
+    Acknowledge,
+    Close,
+    DeviceInfo,
+    Done,
+    DropTensors,
+    ErrorRecord,
+    Failed,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    ReadTensor,
+    RegisterTensor,
+    Reply,
+    ReplyFrame,
+    RunOperation,
+    SessionLimits,
+    SyncStream,
+    Task,
+    TaskFrame,
+    TensorData,
+    Welcome,
+)
+
+I64 = (1 << 63) - 1
+U32 = (1 << 32) - 1
+
+ids = st.integers(1, I64) | st.integers(1, 300)
+counts = st.integers(0, I64) | st.integers(0, 300)
+signed = st.integers(-I64 - 1, I64) | st.integers(-300, 300)
+streams = st.integers(0, U32).map(StreamId)
+tensors = ids.map(TensorId)
+requests = ids.map(RequestId)
+texts = st.text(max_size=40)
+dtypes = st.sampled_from(ALL_DTYPES)
+shapes = st.lists(st.integers(0, 300), max_size=6).map(tuple) | st.lists(
+    st.integers(0, 2), max_size=MAX_RANK
+).map(tuple)
+types = st.builds(TensorType, dtypes, shapes)
+
+
+@st.composite
+def scalars(draw: st.DrawFn) -> Scalar:
+    dtype = draw(dtypes)
+    width = 8 * dtype.itemsize
+    match dtype.kind:
+        case Kind.BOOL:
+            return Scalar(draw(st.booleans()), dtype)
+        case Kind.UNSIGNED:
+            return Scalar(draw(st.integers(0, (1 << width) - 1)), dtype)
+        case Kind.SIGNED:
+            return Scalar(draw(st.integers(-(1 << width - 1), (1 << width - 1) - 1)), dtype)
+        case Kind.FLOAT:
+            return Scalar(draw(st.floats()), dtype)
+        case Kind.COMPLEX:
+            return Scalar(draw(st.complex_numbers()), dtype)
+
+
+def _field(name: str, kind: object) -> st.SearchStrategy[Any]:
+    if name in ("shape", "lengths"):
+        return shapes
+    element = signed if name in ("starts", "steps") else counts
+    if kind is DType:
+        return dtypes
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        return element
+    assert kind == tuple[int, ...], kind
+    return st.lists(element, max_size=8).map(tuple)
+
+
+def attributes_of(form: type[Attributes]) -> st.SearchStrategy[Attributes]:
+    """Any attributes of that form, sensible or not: sense is for the operation's rule."""
+    hints = get_type_hints(form)
+    assert is_dataclass(form)
+    return st.builds(form, *[_field(field.name, hints[field.name]) for field in fields(form)])
+
+
+attributes = st.one_of([attributes_of(form) for form in get_args(Attributes)])
+
+
+@st.composite
+def operations(draw: st.DrawFn) -> Operation:
+    definition: OpDef = draw(st.sampled_from(list(OPERATIONS.values())))
+    count = definition.arity or draw(st.integers(0, 5))
+    operand = tensors | scalars()
+    return Operation(
+        definition,
+        tuple(draw(st.lists(operand, min_size=count, max_size=count))),
+        draw(tensors),
+        draw(attributes_of(definition.attributes)),
+        LocationId(draw(counts)),
+    )
+
+
+@st.composite
+def typed_data(draw: st.DrawFn) -> tuple[TensorType, bytes | None]:
+    type_ = draw(types)
+    if type_.nbytes > 4096 or draw(st.booleans()):
+        return type_, None
+    seed = draw(st.binary(min_size=1, max_size=8))
+    return type_, (seed * math.ceil(type_.nbytes / len(seed)))[: type_.nbytes]
+
+
+@st.composite
+def registrations(draw: st.DrawFn) -> RegisterTensor:
+    type_, data = draw(typed_data())
+    return RegisterTensor(draw(streams), draw(requests), draw(tensors), type_, data)
+
+
+@st.composite
+def tensor_data(draw: st.DrawFn) -> TensorData:
+    type_, data = draw(typed_data())
+    return TensorData(draw(requests), type_, data)
+
+
+tasks: st.SearchStrategy[Task] = st.one_of(
+    st.builds(RunOperation, streams, operations()),
+    registrations(),
+    st.builds(ReadTensor, streams, requests, tensors),
+    st.builds(SyncStream, st.none() | streams, requests),
+    st.builds(DropTensors, st.lists(tensors, max_size=20).map(tuple)),
+)
+
+error_values = st.none() | texts | signed | st.floats() | st.booleans() | st.binary(max_size=20)
+_flat_errors = st.builds(
+    ErrorRecord,
+    st.sampled_from(sorted(error_classes())) | st.integers(0, U32),
+    texts,
+    st.lists(st.tuples(texts, error_values), max_size=4).map(tuple),
+)
+
+
+@st.composite
+def error_records(draw: st.DrawFn) -> ErrorRecord:
+    chain = draw(st.lists(_flat_errors, min_size=1, max_size=4))
+    record = None
+    for link in chain:
+        record = ErrorRecord(link.code, link.message, link.fields, record)
+    assert record is not None
+    return record
+
+
+replies: st.SearchStrategy[Reply] = st.one_of(
+    tensor_data(),
+    st.builds(Done, requests),
+    st.builds(Failed, requests, error_records(), counts),
+)
+
+devices = st.builds(
+    DeviceInfo,
+    st.integers(0, 100),
+    texts,
+    texts,
+    texts,
+    texts,
+    st.lists(st.sampled_from([dtype.name for dtype in ALL_DTYPES]), max_size=14).map(tuple),
+    st.lists(texts, max_size=5).map(tuple),
+    counts,
+    counts,
+    counts,
+    counts,
+)
+session_limits = st.builds(
+    SessionLimits,
+    counts,
+    counts,
+    counts,
+    st.floats(0, allow_infinity=False, allow_nan=False),
+)
+versions = st.lists(st.integers(1, U32), max_size=5).map(tuple)
+control_messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Hello, versions, texts, st.none() | st.integers(0, U32), texts),
+    st.builds(
+        Welcome,
+        st.integers(1, U32),
+        st.none() | st.binary(min_size=16, max_size=16).map(SessionId),
+        st.lists(devices, max_size=3).map(tuple),
+        session_limits,
+        texts,
+    ),
+    st.builds(Acknowledge, counts),
+    st.builds(Heartbeat, counts),
+    st.builds(HeartbeatReply, counts),
+    st.builds(Close, st.none() | error_records()),
+)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> TaskFrame | ReplyFrame:
+    """A frame around any body: whether it decodes is not the frame's business."""
+    body = draw(st.binary(min_size=2, max_size=200))
+    count = draw(st.integers(1, len(body) // 2))
+    kind = draw(st.sampled_from([TaskFrame, ReplyFrame]))
+    return kind(draw(ids), draw(counts), count, body)
+
+
+messages = control_messages | frames()
+
+
+@st.composite
+def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
+    """The data in pieces, cut anywhere."""
+    places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]

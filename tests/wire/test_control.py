@@ -1,0 +1,84 @@
+"""Control messages from a peer: every field checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwire.errors import LimitBreached, MalformedMessage
+from gpuwire.wire.control import checked_frame, checked_message
+from gpuwire.wire.limits import DEFAULT_LIMITS
+from gpuwire.wire.messages import Hello, TaskFrame
+from gpuwire.wire.operations import Plain
+
+LIMITS: Plain = (1, 2, 3, 0.5)
+DEVICE: Plain = (0, "n", "b", "k", "d", ("float32",), (), 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        (),
+        (0,),
+        (9,),
+        (16, 1),
+        (1, (1,), "", 0),
+        (1, 1, "", 0, ""),
+        (1, (0,), "", 0, ""),
+        (1, ("1",), "", 0, ""),
+        (1, (1,), b"", 0, ""),
+        (1, (1,), "", -1, ""),
+        (1, (1,), "", 0, None),
+        (2, 1, None, (), LIMITS),
+        (2, 0, None, (), LIMITS, ""),
+        (2, 1, bytes(15), (), LIMITS, ""),
+        (2, 1, "x" * 16, (), LIMITS, ""),
+        (2, 1, None, None, LIMITS, ""),
+        (2, 1, None, (DEVICE[:-1],), LIMITS, ""),
+        (2, 1, None, ((*DEVICE[:5], ("f", 1), *DEVICE[6:]),), LIMITS, ""),
+        (2, 1, None, ((*DEVICE[:7], -1, *DEVICE[8:]),), LIMITS, ""),
+        (2, 1, None, (), (), ""),
+        (2, 1, None, (), (1, 2, 3, 1), ""),
+        (2, 1, None, (), (1, 2, 3, float("nan")), ""),
+        (2, 1, None, (), (1, 2, 3, float("inf")), ""),
+        (2, 1, None, (), (1, 2, 3, -1.0), ""),
+        (5, -1),
+        (5,),
+        (6, None),
+        (6, 1, 1),
+        (7, "1"),
+        (8, None),
+        (8, (), ()),
+    ],
+)
+def test_a_wrong_message_is_malformed(item: Plain) -> None:
+    with pytest.raises(MalformedMessage):
+        checked_message(item, DEFAULT_LIMITS)
+
+
+def test_a_session_id_is_no_longer_than_sixteen_bytes() -> None:
+    with pytest.raises(LimitBreached, match="session"):
+        checked_message((2, 1, bytes(17), (), LIMITS, ""), DEFAULT_LIMITS)
+
+
+def test_a_later_versions_hello_can_still_be_read() -> None:
+    hello = checked_message((1, (3, 2), "t", None, "c", "new", {}), DEFAULT_LIMITS)
+    assert hello == Hello((3, 2), "t", None, "c")
+
+
+def test_a_message_in_a_log_does_not_show_the_token() -> None:
+    assert "secret" not in repr(Hello((1,), "secret", 0, "laptop"))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [(3, 1, 0), (3, 1, 0, 1, 1), (3, 0, 0, 1), (3, 1, -1, 1), (3, 1, 0, 0), (3, 1, 0, "1")],
+)
+def test_a_wrong_frame_is_malformed(head: Plain) -> None:
+    with pytest.raises(MalformedMessage):
+        checked_frame(head, b"\x91\x00", DEFAULT_LIMITS)
+
+
+def test_a_frame_keeps_its_body() -> None:
+    assert checked_frame((3, 1, 0, 1), b"\x91\x00", DEFAULT_LIMITS) == TaskFrame(
+        1, 0, 1, b"\x91\x00"
+    )
