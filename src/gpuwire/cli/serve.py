@@ -42,6 +42,14 @@ def serve(
             help="Name or address that the ticket carries; needed behind NAT or a name service.",
         ),
     ] = None,
+    until_stdin_closes: Annotated[
+        bool,
+        typer.Option(
+            "--until-stdin-closes",
+            hidden=True,
+            help="Stop when standard input ends: a parent that holds it is never outlived.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lend this machine's GPUs to whoever holds the ticket, which is printed when all is ready.
@@ -69,4 +77,11 @@ def serve(
         else:
             typer.echo(ready.ticket)
 
-    asyncio.run(run(server, ticket_file=ticket_file, on_ready=announce))
+    asyncio.run(
+        run(
+            server,
+            ticket_file=ticket_file,
+            on_ready=announce,
+            until_eof_of=0 if until_stdin_closes else None,
+        )
+    )

@@ -1,0 +1,13 @@
+"""One session with one device of a server, as a program uses it.
+
+`device` is the synchronous face, `aio` the asyncio one; both stand on `session`. What a program
+records is typed and encoded in its own thread (`recorder`, `batch`) and sent by the session's
+event loop (`writer`); replies come back through `reader` and `pending`.
+"""
+
+from gpuwire.client.aio import AsyncDevice
+from gpuwire.client.device import Device, connect, list_devices
+from gpuwire.client.stats import Stats
+from gpuwire.client.tensor import Tensor
+
+__all__ = ["AsyncDevice", "Device", "Stats", "Tensor", "connect", "list_devices"]

@@ -1,0 +1,119 @@
+"""The receiving half of a session: messages of the control stream, and tensors' bytes.
+
+Everything here runs on the session's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from gpuwire.client.heartbeat import Heartbeats
+from gpuwire.client.pending import PendingReplies
+from gpuwire.client.writer import Writer
+from gpuwire.errors import GpuwireError, LinkLost, OutOfMemory, ServerStopped, UnexpectedMessage
+from gpuwire.transport import Connection, ReceiveStream
+from gpuwire.wire.codec import decode_replies
+from gpuwire.wire.framing import BULK_HEADER_BYTES, decode_bulk_header
+from gpuwire.wire.limits import DEFAULT_LIMITS
+from gpuwire.wire.messages import (
+    Acknowledge,
+    Close,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    ReplyFrame,
+)
+from gpuwire.wire.records import from_record
+from gpuwire.wire.session import ClientSession
+
+_READ_BYTES = 256 * 1024
+
+
+class Reader:
+    """Takes in what the server sends."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        control: ReceiveStream,
+        wire: ClientSession,
+        pending: PendingReplies,
+        writer: Writer,
+        heartbeats: Heartbeats,
+    ) -> None:
+        self._connection = connection
+        self._control = control
+        self._wire = wire
+        self._pending = pending
+        self._writer = writer
+        self._heartbeats = heartbeats
+        self.bytes_received = 0
+
+    async def run(self, first: Iterable[Message]) -> None:
+        """Takes messages in, `first` those that came with the welcome. Ends only by raising: the
+        server's error or `ServerStopped` when it closed the session, why the link ended, or a
+        `ProtocolError`."""
+        for message in first:
+            self._take(message)
+        while data := await self._control.read(_READ_BYTES):
+            self.bytes_received += len(data)
+            self._heartbeats.heard()
+            for message in self._wire.receive_data(data):
+                self._take(message)
+            if self._wire.acknowledgement_due:
+                self._writer.acknowledge()
+            self._writer.wake()  # An acknowledgement makes room for frames.
+        raise LinkLost("the server ended the control stream without a word")
+
+    async def run_bulk(self) -> None:
+        """Takes bulk streams in, all at once. Ends only by raising, as `run` does."""
+        async with asyncio.TaskGroup() as streams:
+            while True:
+                stream = await self._connection.accept_bulk()
+                streams.create_task(self._take_bulk(stream))
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case ReplyFrame():
+                for reply in decode_replies(message.replies, message.count, DEFAULT_LIMITS):
+                    self._pending.take(reply)
+            case Heartbeat():
+                self._writer.send(HeartbeatReply(message.number))
+            case HeartbeatReply():
+                self._heartbeats.answered(message.number)
+            case Acknowledge():
+                pass
+            case Close(error=None):
+                raise ServerStopped("the server closed the session")
+            case Close(error=error):
+                assert error is not None
+                raise from_record(error)
+            case _:
+                raise UnexpectedMessage(
+                    f"the server sent {type(message).__name__}", kind=type(message).__name__
+                )
+
+    async def _take_bulk(self, stream: ReceiveStream) -> None:
+        data = await stream.readexactly(BULK_HEADER_BYTES)
+        header = decode_bulk_header(data, DEFAULT_LIMITS)
+        try:
+            target = self._pending.bulk_begins(header)
+        except MemoryError:
+            stream.stop()
+            self._pending.fail(header.request, _no_room(header.length))
+            return
+        if target is None:
+            stream.stop()
+            return
+        await stream.read_into(target)
+        self.bytes_received += BULK_HEADER_BYTES + header.length
+        self._heartbeats.heard()
+        self._pending.bulk_ended(header.request)
+
+
+def _no_room(size: int) -> GpuwireError:
+    return OutOfMemory(
+        f"this machine has no memory for {size} bytes from the device: read a part of the array",
+        wanted=size,
+    )

@@ -1,0 +1,257 @@
+"""Recording: from calls of the program to tasks in order.
+
+A call is typed by its operation's rule in the caller's thread, so that what cannot be right is
+raised at the line that wrote it; then it is one task, encoded at once into the open batch. The
+tasks of all threads go through one lock: a tensor can be handed to another thread only after its
+producer was recorded, so its producer is also sent first.
+
+Cost of one small operation, measured by `tests/client/measure_recording.py`: see there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Protocol
+
+from gpuwire.client.batch import Upload
+from gpuwire.client.locations import LocationTable
+from gpuwire.client.pending import fresh
+from gpuwire.client.tensor import Tensor
+from gpuwire.errors import ArgumentError, DeviceMismatch, GpuwireError, UnsupportedDType
+from gpuwire.ids import RequestId, StreamId, TensorId
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.attributes import Attributes
+from gpuwire.ir.dtypes import DType
+from gpuwire.ir.operations import OpDef, Operand, Operation
+from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.wire.messages import (
+    ReadTensor,
+    RegisterTensor,
+    RunOperation,
+    SyncStream,
+    Task,
+)
+
+_TYPES_MAX = 8192
+
+
+class TaskSink(Protocol):
+    """Where recorded tasks go, in order: the batches, or what stands between."""
+
+    def add(self, task: Task, upload: Upload | None = None) -> bool:
+        """Takes a task, with the upload that it names; True if something is now ready to be
+        sent."""
+
+    def close(self) -> bool:
+        """Makes all that was taken ready to be sent; False if there is nothing."""
+
+
+class Recorder:
+    """Records the tasks of one session. Every method may be called on any thread.
+
+    It owns the session's tensors: it hands out their ids and hears of their end.
+    """
+
+    def __init__(
+        self,
+        sink: TaskSink,
+        dropped: deque[TensorId],
+        *,
+        lock: AbstractContextManager[object],
+        wake: Callable[[bool], None],
+        locations: LocationTable,
+        dtypes: frozenset[DType],
+        device: str,
+    ) -> None:
+        """`wake(True)` is called when a batch can be sent, `wake(False)` when something was
+        recorded that must not wait long: from any thread, and from the garbage collector, so it
+        must take no lock. `device` is what errors call the device."""
+        self._sink = sink
+        self._dropped = dropped
+        self._lock = lock
+        self._wake = wake
+        self._locations = locations
+        self._dtypes = dtypes
+        self._device = device
+        self._types: dict[tuple[object, ...], TensorType] = {}
+        self._tensor_ids = count(1)
+        self._request_ids = count(1)
+        self._ended: GpuwireError | None = None
+
+    def operation(
+        self,
+        stream: StreamId,
+        definition: OpDef,
+        inputs: Sequence[Tensor | Scalar],
+        attributes: Attributes,
+    ) -> Tensor:
+        """Records one operation; its result is a tensor at once.
+
+        Raises `ShapeError`, `DTypeError`, `UnsupportedDType`, `DeviceMismatch`, or why the session
+        ended.
+        """
+        operands: list[Operand] = []
+        key: list[object] = [definition, attributes]
+        for operand in inputs:
+            if isinstance(operand, Tensor):
+                if operand.session is not self:
+                    raise self._mismatch(definition.name, operand)
+                operands.append(operand.id)
+                key.append(operand.type)
+            else:
+                operands.append(operand)
+                key.append(operand.dtype)
+        type_ = self._types.get(tuple(key)) or self._result_type(definition, inputs, attributes)
+        with self._lock:
+            tensor = TensorId(next(self._tensor_ids))
+            operation = Operation(
+                definition, tuple(operands), tensor, attributes, self._locations.here()
+            )
+            self._add(RunOperation(stream, operation))
+        return Tensor(tensor, type_, self)
+
+    def register(
+        self, stream: StreamId, request: RequestId, type: TensorType, data: bytes | Upload
+    ) -> Tensor:
+        """Records a tensor made of bytes from here, which travel inside the task or apart."""
+        inline, upload = (None, data) if isinstance(data, Upload) else (data, None)
+        with self._lock:
+            tensor = TensorId(next(self._tensor_ids))
+            self._add(RegisterTensor(stream, request, tensor, type, inline), upload)
+        return Tensor(tensor, type, self)
+
+    def read(self, stream: StreamId, request: RequestId, tensor: Tensor) -> None:
+        """Records a read and makes it go at once: someone waits for the reply."""
+        self._add_at_once(ReadTensor(stream, request, tensor.id))
+
+    def sync(self, request: RequestId) -> None:
+        """Records a sync of every stream and makes it go at once."""
+        self._add_at_once(SyncStream(None, request))
+
+    def request(self) -> RequestId:
+        """A new request id."""
+        return RequestId(next(self._request_ids))
+
+    def flush(self) -> None:
+        """Makes everything recorded so far go."""
+        with self._lock:
+            closed = self._sink.close()
+        if closed:
+            self._wake(True)
+
+    def drop(self, tensor: TensorId) -> None:
+        """Takes note that a tensor died; see `TensorOwner.drop`. It is told to the server with the
+        batch that is open then, or within the idle flush."""
+        if self._ended is None:
+            self._dropped.append(tensor)
+            self._wake(False)
+
+    @property
+    def ended(self) -> GpuwireError | None:
+        """Why nothing more is recorded; None while it is."""
+        return self._ended
+
+    def end(self, cause: GpuwireError) -> None:
+        """Closes what is recorded and refuses everything from now on with a copy of `cause`. The
+        first cause stands."""
+        with self._lock:
+            if self._ended is None:
+                self._sink.close()
+                self._ended = cause
+
+    def abandon(self, cause: GpuwireError) -> None:
+        """As `end`, in a forked child, where a thread that is not there may hold the lock."""
+        self._ended = cause
+
+    def check_owner(self, operation: str, tensor: Tensor) -> None:
+        """`DeviceMismatch` for a tensor of another session."""
+        if tensor.session is not self:
+            raise self._mismatch(operation, tensor)
+
+    def check_dtype(self, dtype: DType, operation: str) -> None:
+        """`UnsupportedDType` if the device lacks it, with what to use instead."""
+        if dtype in self._dtypes:
+            return
+        instead = next((other for other in _INSTEAD[dtype] if other in self._dtypes), None)
+        advice = f"use {instead}" if instead else f"it has {_names(self._dtypes)}"
+        raise UnsupportedDType(
+            f"{operation}: {self._device} has no {dtype}; {advice}",
+            operation=operation,
+            dtype=dtype.name,
+            instead=instead.name if instead else None,
+        )
+
+    def _add(self, task: Task, upload: Upload | None = None) -> None:
+        """Under the lock."""
+        if self._ended is not None:
+            raise fresh(self._ended)
+        self._wake(self._sink.add(task, upload))
+
+    def _add_at_once(self, task: Task) -> None:
+        with self._lock:
+            if self._ended is not None:
+                raise fresh(self._ended)
+            self._sink.add(task)
+            self._sink.close()
+        self._wake(True)
+
+    def _result_type(
+        self, definition: OpDef, inputs: Sequence[Tensor | Scalar], attributes: Attributes
+    ) -> TensorType:
+        """By the operation's rule, and noted: looking a type up again costs a fifth of the rule,
+        and makes equal types one object, whose comparison then is free."""
+        types = tuple(operand.type for operand in inputs)
+        if len(types) > INPUTS_MAX:
+            raise ArgumentError(
+                f"{definition.name} over {len(types)} arrays; the most at once is {INPUTS_MAX}"
+            )
+        type_ = definition.result_type(types, attributes)
+        for dtype in {type_.dtype, *(operand.dtype for operand in types)}:
+            self.check_dtype(dtype, definition.name)
+        if len(self._types) >= _TYPES_MAX:
+            self._types.clear()
+        key = (
+            definition,
+            attributes,
+            *(operand.type if isinstance(operand, Tensor) else operand.dtype for operand in inputs),
+        )
+        self._types[key] = type_
+        return type_
+
+    def _mismatch(self, operation: str, tensor: Tensor) -> DeviceMismatch:
+        owner = tensor.session
+        other = owner._device if isinstance(owner, Recorder) else "another device"
+        if other == self._device:
+            other = f"another session with {other}"
+        return DeviceMismatch(
+            f"{operation}: an array of {other} cannot be used on {self._device}; "
+            "move it with asarray(np.asarray(x), device=…)"
+        )
+
+
+INPUTS_MAX = 1000
+"""The most inputs of one operation; the wire's limit on arrays is a little above."""
+
+_INSTEAD: dict[DType, tuple[DType, ...]] = {
+    dt.bool_: (dt.uint8, dt.int32),
+    dt.int8: (dt.int16, dt.int32),
+    dt.int16: (dt.int32,),
+    dt.int32: (dt.int64,),
+    dt.int64: (dt.int32,),
+    dt.uint8: (dt.uint16, dt.uint32),
+    dt.uint16: (dt.uint32,),
+    dt.uint32: (dt.uint64,),
+    dt.uint64: (dt.uint32,),
+    dt.float16: (dt.float32,),
+    dt.float32: (dt.float64,),
+    dt.float64: (dt.float32,),
+    dt.complex64: (dt.complex128,),
+    dt.complex128: (dt.complex64,),
+}
+
+
+def _names(dtypes: frozenset[DType]) -> str:
+    return ", ".join(dtype.name for dtype in dt.ALL_DTYPES if dtype in dtypes)

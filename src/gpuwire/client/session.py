@@ -1,0 +1,412 @@
+"""A session: the asyncio core that both faces stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuwire.client.batch import Batches, Upload
+from gpuwire.client.connecting import Admission, Link, open_link
+from gpuwire.client.failures import failure
+from gpuwire.client.heartbeat import Heartbeats
+from gpuwire.client.locations import LocationTable
+from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
+from gpuwire.client.reader import Reader
+from gpuwire.client.recorder import Recorder
+from gpuwire.client.stats import Stats
+from gpuwire.client.tensor import Tensor
+from gpuwire.client.writer import Writer
+from gpuwire.config import RemoteConfig
+from gpuwire.errors import (
+    ArgumentError,
+    ConnectionClosed,
+    DeviceClosed,
+    GpuwireError,
+    LinkLost,
+    ProtocolError,
+    RequestTimeout,
+    SessionError,
+    UploadTooLarge,
+)
+from gpuwire.ids import StreamId, TensorId
+from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
+from gpuwire.ir.tensors import TensorType
+from gpuwire.telemetry.logs import Logger, open_logger
+from gpuwire.transport import PathInfo, Ticket
+from gpuwire.wire.messages import INLINE_BYTES, Close, Heartbeat
+from gpuwire.wire.records import to_record
+
+SNAPSHOT_BYTES = 1024 * 1024
+"""The longest upload that is copied and sent behind the caller's back; a longer one is sent from
+where it lies while the caller waits."""
+
+HELD_BYTES_HIGH = 8 * 1024 * 1024
+"""Recorded and not yet sent: above this a recording thread waits …"""
+HELD_BYTES_LOW = 4 * 1024 * 1024
+"""… until it is less than this."""
+
+_IDLE_FLUSH_SECONDS = 0.001
+_GOODBYE_SECONDS = 2.0
+_FRAME_BYTES = 1024 * 1024
+_TASKS_PER_FRAME = 32_768
+
+
+async def open_session(
+    ticket: Ticket, device: int, config: RemoteConfig, authority: Path | None = None
+) -> Session:
+    """Opens a session on the running event loop; raises as `connecting.open_link`."""
+    logger = open_logger(config.logger, "client")
+    link, admission = await open_link(ticket, device, config, authority)
+    session = Session(link, admission, config, logger, f"{ticket.host}:{ticket.port}")
+    session.start()
+    return session
+
+
+class Session:
+    """One session with one device.
+
+    Recording (`recorder`, `read`, `sync`, `upload`) may be called on any thread; everything else
+    on the event loop that the session was opened on. The session ends once: by `close`, by the
+    server's word, or with its link; from then on everything raises why.
+    """
+
+    def __init__(
+        self, link: Link, admission: Admission, config: RemoteConfig, logger: Logger, address: str
+    ) -> None:
+        self.info = admission.device
+        self.dtypes = frozenset(dtype_by_name(name) for name in self.info.dtypes)
+        self.limits = admission.limits
+        self.address = address
+        self.id = admission.session
+        self.room = threading.Event()
+        """Set while a recording thread need not wait."""
+        self.room.set()
+        self._config = config
+        self._logger = logger
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._ended: GpuwireError | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._woken = False
+        self._idle_flush: asyncio.TimerHandle | None = None
+
+        dropped: deque[TensorId] = deque()
+        self._dropped = dropped
+        self._batches = Batches(
+            dropped,
+            flush_threshold=min(config.flush_threshold, _TASKS_PER_FRAME),
+            flush_bytes_threshold=config.flush_bytes_threshold,
+            frame_bytes=min(_FRAME_BYTES, link.wire.max_body_bytes // 4),
+        )
+        locations = LocationTable()
+        self.recorder = Recorder(
+            self._batches,
+            dropped,
+            lock=threading.RLock(),
+            wake=self._wake_soon,
+            locations=locations,
+            dtypes=self.dtypes,
+            device=self.name,
+        )
+        self._pending = PendingReplies(lambda failed: failure(failed, locations))
+        self._writer = Writer(
+            link.connection, link.control.writer, link.wire, self._batches, self._make_room
+        )
+        self._heartbeats = Heartbeats(
+            config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
+        )
+        self._reader = Reader(
+            link.connection,
+            link.control.reader,
+            link.wire,
+            self._pending,
+            self._writer,
+            self._heartbeats,
+        )
+        _end_in_forked_child(self)
+
+    @property
+    def name(self) -> str:
+        """The device as errors call it."""
+        return f"{self.info.name} at {self.address}"
+
+    @property
+    def ended(self) -> GpuwireError | None:
+        """Why the session ended; None while it is open."""
+        return self._ended
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a forked child of the one that opened the session."""
+        return os.getpid() != self._process
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that recorded and unsent work occupies."""
+        return self._batches.backlog_bytes + self._writer.held_bytes
+
+    @property
+    def path(self) -> PathInfo:
+        """The way to the server, now."""
+        return self._link.connection.path
+
+    def start(self) -> None:
+        """Starts sending and receiving."""
+        self._logger.basic(f"session {self.id.hex()} opened on {self.name}")
+        self._running = self._loop.create_task(self._run())
+
+    # --- On any thread -----------------------------------------------------------------------
+
+    def read(self, stream: StreamId, tensor: Tensor, completion: Completion) -> None:
+        """Asks for a tensor's bytes; `completion` gets a host array of its own, or the error."""
+        self.recorder.check_owner("read", tensor)
+        request = self.recorder.request()
+        self._pending.expect(request, tensor.type, completion)
+        try:
+            self.recorder.read(stream, request, tensor)
+        except GpuwireError:
+            self._pending.forget(request)
+            raise
+
+    def sync(self, completion: Completion) -> None:
+        """Completes `completion` when all work recorded before has ended on the device."""
+        request = self.recorder.request()
+        self._pending.expect(request, None, completion)
+        try:
+            self.recorder.sync(request)
+        except GpuwireError:
+            self._pending.forget(request)
+            raise
+
+    def upload(self, stream: StreamId, array: HostArray, completion: Completion | None) -> Tensor:
+        """A tensor with the array's values at this moment.
+
+        `array` is C-contiguous and little-endian, else `ArgumentError`. A short one is copied into
+        its task. A longer one is copied too, unless there is a `completion`: then it is sent from
+        where it lies, and may be changed when that completes. Raises `UnsupportedDType` and
+        `UploadTooLarge`.
+        """
+        type_ = self._type_to_upload(array)
+        request = self.recorder.request()
+        if array.nbytes <= INLINE_BYTES:
+            if completion is not None:
+                completion.set_result(None)
+            return self.recorder.register(stream, request, type_, array.tobytes())
+        is_snapshot = completion is None
+        flat = array.reshape(-1).view(np.uint8)
+        data = memoryview(flat.tobytes()) if is_snapshot else flat.data
+        upload = Upload(request, data, is_snapshot, completion)
+        tensor = self.recorder.register(stream, request, type_, upload)
+        if not is_snapshot:
+            self.recorder.flush()
+        return tensor
+
+    def stats(self) -> Stats:
+        """What has been sent and received."""
+        path = self.path
+        return Stats(
+            frames_sent=self._writer.frames_sent,
+            tasks_sent=self._writer.tasks_sent,
+            bytes_sent=self._writer.bytes_sent,
+            bytes_received=self._reader.bytes_received,
+            replies_pending=len(self._pending),
+            rtt_seconds=path.rtt_seconds.smoothed,
+            datagram_bytes=path.datagram_bytes,
+        )
+
+    # --- On the event loop's thread ----------------------------------------------------------
+
+    async def ping(self) -> float:
+        """Seconds of one round trip through the server's front, past everything queued."""
+        if self._ended is not None:
+            raise fresh(self._ended)
+        return await self._heartbeats.ping()
+
+    async def wait_sent(self) -> None:
+        """Flushes, and returns when what was recorded is with the transport and every upload with
+        the server."""
+        self.recorder.flush()
+        await self._unless_ended(self._writer.wait_sent())
+
+    async def close(self) -> None:
+        """Flushes, tells the server, and ends. Work that was sent is not waited for: `sync` does.
+        May be called again."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        closed = DeviceClosed(f"the device {self.name} is closed; connect again")
+        self.recorder.end(closed)
+        if self._ended is None:
+            with suppress(GpuwireError, TimeoutError):
+                await self._unless_ended(self._writer.wait_sent())
+                self._writer.send(Close(None))
+                async with asyncio.timeout(_GOODBYE_SECONDS):
+                    await self._unless_ended(self._writer.finish())
+                    await self._link.connection.wait_closed()
+        self._end(closed)
+        self._link.connection.close()
+        if self._running is not None:
+            await asyncio.wait((self._running,))
+
+    async def _run(self) -> None:
+        tasks = [
+            self._loop.create_task(part)
+            for part in (
+                self._writer.run(),
+                self._reader.run(self._link.first),
+                self._reader.run_bulk(),
+                self._heartbeats.run(self._tick),
+            )
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._end(self._cause_of(done))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cause_of(self, done: set[asyncio.Task[None]]) -> GpuwireError:
+        """Why the session ends, from the parts that ended first."""
+        error = min(done, key=lambda task: task.get_name()).exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ProtocolError):
+            with suppress(GpuwireError):  # The server may have closed the session already.
+                self._writer.send(Close(to_record(error)))
+        if isinstance(error, ConnectionClosed):
+            lost = LinkLost(f"the server closed the connection to {self.address}: {error}")
+            lost.__cause__ = error
+            return lost
+        if isinstance(error, GpuwireError):
+            return error
+        failed = SessionError(f"the session with {self.name} failed on this side: {error!r}")
+        failed.__cause__ = error
+        return failed
+
+    def _end(self, cause: GpuwireError) -> None:
+        """The one way a session ends; the first cause stands."""
+        if self._ended is not None:
+            return
+        self.recorder.end(cause)
+        self._ended = self.recorder.ended
+        assert self._ended is not None
+        self._logger.basic(f"session {self.id.hex()} ended: {self._ended}")
+        self._writer.fail(self._ended)
+        self._pending.fail_all(self._ended)
+        self._heartbeats.fail(self._ended)
+        self.room.set()
+        self._link.connection.close()
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits for `work`, but not beyond the session's end, whose cause is then raised."""
+        assert self._running is not None
+        task = self._loop.create_task(work)
+        await asyncio.wait((task, self._running), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            assert self._ended is not None
+            raise fresh(self._ended)
+        await task
+
+    def _tick(self) -> None:
+        self._writer.acknowledge()
+        self._writer.wake()
+
+    # --- Waking the event loop ---------------------------------------------------------------
+
+    def _wake_soon(self, urgent: bool) -> None:
+        """Lets the event loop look at what was recorded; not `urgent`: within the idle flush. On
+        any thread, in the garbage collector too, with no lock.
+
+        One wake is under way at most: each costs a system call.
+        """
+        if self._woken or self._ended is not None:
+            return
+        if not urgent and self._idle_flush is not None:
+            return
+        try:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:  # The loop is closed: the session is over, or about to be told so.
+            self._woken = False
+        except BaseException:  # KeyboardInterrupt, and the wake may not be under way.
+            self._woken = False
+            raise
+
+    def _wake(self) -> None:
+        self._woken = False
+        if not self._batches.is_drained:
+            self._writer.wake()
+        if self._idle_flush is None and self._batches.has_open:
+            self._idle_flush = self._loop.call_later(_IDLE_FLUSH_SECONDS, self._flush_idle)
+
+    def _flush_idle(self) -> None:
+        self._idle_flush = None
+        self.recorder.flush()
+
+    def _make_room(self) -> None:
+        if self.held_bytes < HELD_BYTES_LOW and not self.room.is_set():
+            self.room.set()
+
+    # --- Checks and ends ---------------------------------------------------------------------
+
+    def _type_to_upload(self, array: HostArray) -> TensorType:
+        dtype = dtype_of_numpy(array.dtype)
+        self.recorder.check_dtype(dtype, "upload")
+        if not array.flags.c_contiguous or array.dtype.newbyteorder("<") != array.dtype:
+            raise ArgumentError("an array to upload must be C-contiguous and little-endian")
+        limit = self.limits.max_upload_bytes
+        if limit and array.nbytes > limit:
+            raise UploadTooLarge(
+                f"an upload of {array.nbytes} bytes to {self.name}, which takes at most {limit}: "
+                "upload it in parts and join them with concat",
+                size=array.nbytes,
+                limit=limit,
+            )
+        return TensorType(dtype, array.shape)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: the loop's thread did not come along, and the link is the parent's."""
+        cause = DeviceClosed(
+            f"the session with {self.name} belongs to the process {self._process} that opened it, "
+            "of which this one was forked: connect in this process"
+        )
+        self.recorder.abandon(cause)
+        self._ended = cause
+        self.room.set()
+
+
+def timed_out(what: str, session: Session, seconds: float) -> RequestTimeout:
+    """The error for a reply that did not come in time."""
+    return RequestTimeout(
+        f"the {what} was not answered within {seconds:g} s (remote.request_timeout_seconds); the "
+        f"session with {session.name} goes on",
+        seconds=seconds,
+    )
+
+
+def _end_in_forked_child(session: Session) -> None:
+    if not hasattr(os, "register_at_fork"):
+        return
+    reference = weakref.ref(session)
+
+    def after_fork() -> None:
+        forked = reference()
+        if forked is not None:
+            forked._leave_to_parent()
+
+    os.register_at_fork(after_in_child=after_fork)
