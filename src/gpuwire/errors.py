@@ -246,6 +246,15 @@ class StreamEnded(SessionError, EOFError):
     found: int | None
 
 
+class BacklogFull(SessionError):
+    """An asyncio program recorded more than may wait unsent, without ever awaiting. Sizes in
+    bytes."""
+
+    code = 51
+    held: int | None
+    limit: int | None
+
+
 # --- The peer broke the protocol -------------------------------------------------------------
 
 
@@ -326,6 +335,13 @@ class NotSupported(GpuwireError, TypeError):
     """A form of use that gpuwire does not have; the message names the way that works."""
 
     code = 86
+
+
+class ScalarOutOfRange(GpuwireError, OverflowError):
+    """A Python number that the array's data type cannot hold."""
+
+    code = 87
+    dtype: str | None
 
 
 # --- Work that failed on the device ----------------------------------------------------------
@@ -438,6 +454,7 @@ def error_classes() -> dict[int, type[GpuwireError]]:
     waiting: list[type[GpuwireError]] = [GpuwireError]
     while waiting:
         error_class = waiting.pop()
-        classes[error_class.code] = error_class
+        if "code" in vars(error_class):  # else it travels as its parent
+            classes[error_class.code] = error_class
         waiting.extend(error_class.__subclasses__())
     return classes
