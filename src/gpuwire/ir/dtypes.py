@@ -136,6 +136,15 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType:
     return found
 
 
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    bits = 8 * dtype.itemsize
+    if dtype.kind is Kind.UNSIGNED:
+        return 0, 2**bits - 1
+    assert dtype.kind is Kind.SIGNED
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
 def real_of(dtype: DType) -> DType:
     """The type of the real part: float32 of complex64; a real type is its own."""
     return _REAL_OF.get(dtype, dtype)

@@ -1,0 +1,126 @@
+"""What an array needs of its device, and which device creation functions mean by default."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpuwire.errors import UnsupportedDType
+from gpuwire.ir.attributes import Attributes
+from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
+from gpuwire.ir.operations import OpDef
+from gpuwire.ir.tensors import Scalar, TensorType
+
+
+class ArrayTensor(Protocol):
+    """The client's hold on one tensor; the tensor is dropped with it. Never changes."""
+
+    @property
+    def type(self) -> TensorType: ...
+
+
+class NamedDevice(Protocol):
+    """What is known of an adapter."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class ArrayDevice(Protocol):
+    """A device of either face: what `Device` and `aio.AsyncDevice` have in common.
+
+    `read` gives a NumPy array on the former and an awaitable of one on the latter.
+    """
+
+    @property
+    def info(self) -> NamedDevice: ...
+
+    @property
+    def ended(self) -> Exception | None: ...
+
+    @property
+    def default_float(self) -> DType: ...
+
+    @property
+    def default_int(self) -> DType: ...
+
+    def supports(self, dtype: DType) -> bool: ...
+
+    def record(
+        self, definition: OpDef, inputs: Sequence[Any], attributes: Attributes
+    ) -> ArrayTensor: ...
+
+    def upload(self, array: np.ndarray[Any, Any]) -> ArrayTensor: ...
+
+    def read(self, tensor: Any) -> Any: ...
+
+
+Operand = ArrayTensor | Scalar
+
+
+def require(device: ArrayDevice, dtype: DType) -> None:
+    """Raises `UnsupportedDType`, naming what to use instead, if the device lacks `dtype`."""
+    if device.supports(dtype):
+        return
+    instead = _instead(device, dtype)
+    advice = f"use {instead}" if instead is not None else "no type of its kind is"
+    raise UnsupportedDType(
+        f"{dtype} is not available on {device.info.name}; {advice}",
+        dtype=dtype.name,
+        instead=instead.name if instead is not None else None,
+    )
+
+
+def _instead(device: ArrayDevice, dtype: DType) -> DType | None:
+    """The type of the same kind nearest in width, a wider one first: it holds every value."""
+    kin = [
+        other for other in ALL_DTYPES if other.kind is dtype.kind and device.supports(other)
+    ] or [other for other in ALL_DTYPES if other.kind is _RELATED.get(dtype.kind)]
+    kin = [other for other in kin if device.supports(other)]
+    wider = [other for other in kin if other.itemsize >= dtype.itemsize]
+    if wider:
+        return min(wider, key=lambda other: other.itemsize)
+    return max(kin, key=lambda other: other.itemsize, default=None)
+
+
+_RELATED = {Kind.UNSIGNED: Kind.SIGNED}
+
+
+class DefaultDevice:
+    """The device of arrays that name none: the first one this process connected to that is still
+    open, and if there is none, a new connection to `GPUWIRE_URL` or a server on this machine.
+
+    A later connection does not change where earlier code puts its arrays. Safe for threads.
+    """
+
+    def __init__(self, connect: Callable[[], ArrayDevice]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._known: list[weakref.ref[ArrayDevice]] = []
+        self._own: ArrayDevice | None = None
+
+    def note(self, device: ArrayDevice) -> None:
+        """Tells of a device that the program connected to."""
+        with self._lock:
+            self._known = [ref for ref in self._known if not _is_over(ref)]
+            self._known.append(weakref.ref(device))
+
+    def find(self) -> ArrayDevice:
+        """The default device; connects if there is none. Raises what connecting raises."""
+        with self._lock:
+            for ref in self._known:
+                device = ref()
+                if device is not None and device.ended is None:
+                    return device
+            if self._own is None or self._own.ended is not None:
+                self._own = self._connect()
+            return self._own
+
+
+def _is_over(ref: weakref.ref[ArrayDevice]) -> bool:
+    device = ref()
+    return device is None or device.ended is not None
