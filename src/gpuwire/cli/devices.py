@@ -36,10 +36,9 @@ def devices(
 
         found = asyncio.run(probe(loaded))
     else:
-        from gpuwire.client.connecting import devices_of
-        from gpuwire.transport import Ticket
+        from gpuwire.client import list_devices
 
-        found = asyncio.run(devices_of(Ticket.parse(ticket), loaded.remote))
+        found = list_devices(ticket, config=loaded)
     if as_json:
         print_json([asdict(device) for device in found])
         return
