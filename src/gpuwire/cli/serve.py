@@ -50,9 +50,6 @@ def serve(
             help="Stop when standard input ends: a parent that holds it is never outlived.",
         ),
     ] = False,
-    until_stdin_closes: Annotated[
-        bool, typer.Option(hidden=True, help="Stop when standard input ends: for a parent process.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lend this machine's GPUs to whoever holds the ticket, which is printed when all is ready.
