@@ -1,8 +1,42 @@
-"""The adapters of this machine, as the compute server sees them."""
+"""The adapters of this machine, and how one is opened.
+
+A device is asked for every feature that a kernel may use and for the adapter's own limits.
+wgpu-native lists features that it then refuses (cooperative matrices: experimental ones cannot be
+switched on from C in this version), so those are probed by asking with and without.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from gpuwire.compute.native import NativeDevice, enumerate_adapters
+from gpuwire.errors import NoAdapter, NoSuchDevice
+
+USEFUL_FEATURES = frozenset(
+    {
+        "immediates",
+        "shader-f16",
+        "shader-f64",
+        "shader-float32-atomic",
+        "shader-i16",
+        "shader-int64",
+        "shader-int64-atomic-all-ops",
+        "shader-int64-atomic-min-max",
+        "subgroup",
+        "subgroup-barrier",
+        "subgroups",
+        "timestamp-query",
+        "timestamp-query-inside-encoders",
+        "timestamp-query-inside-passes",
+    }
+)
+PROBED_FEATURES = ("cooperative-matrix",)
+
+_KINDS = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "cpu"}
+_RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "unknown": 3, "cpu": 4}
+_BACKENDS = {"Vulkan": 0, "Metal": 0, "D3D12": 1, "OpenGL": 2, "OpenGLES": 2}
+_SAFE_WORKGROUPS = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +69,106 @@ class AdapterProperties:
     subgroup_sizes: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedAdapter:
+    """A device, with the properties it really has."""
+
+    properties: AdapterProperties
+    device: NativeDevice
+
+
 def adapters() -> tuple[AdapterProperties, ...]:
-    """Every usable adapter, best first: discrete before integrated before software."""
-    raise NotImplementedError
+    """Every usable adapter, best first: discrete before integrated before software, and Vulkan or
+    Metal before OpenGL. An adapter that the OpenGL backend lists a second time is left out."""
+    return tuple(_properties(index, found) for index, found in enumerate(_ranked_adapters()))
+
+
+def open_adapter(index: int) -> OpenedAdapter:
+    """The device of `adapters()[index]`. Raises NoAdapter or NoSuchDevice."""
+    found = _ranked_adapters()
+    if not found:
+        raise NoAdapter(
+            "no graphics adapter: install the GPU's Vulkan driver, or Mesa's software one "
+            "(package mesa-vulkan-drivers)"
+        )
+    if not 0 <= index < len(found):
+        message = f"device {index} does not exist: this machine has devices 0 to {len(found) - 1}"
+        raise NoSuchDevice(message, index=index, count=len(found))
+    adapter = found[index]
+    device, features = _open_with_probes(adapter)
+    return OpenedAdapter(_properties(index, adapter, features), device)
+
+
+def _open_with_probes(adapter: Any) -> tuple[NativeDevice, frozenset[str]]:
+    available = frozenset(adapter.features)
+    limits = {name: int(value) for name, value in adapter.limits.items()}
+    features = available & USEFUL_FEATURES
+    for probed in PROBED_FEATURES:
+        if probed in available:
+            try:
+                return NativeDevice(adapter, features | {probed}, limits), features | {probed}
+            except RuntimeError:
+                continue
+    try:
+        return NativeDevice(adapter, features, limits), features
+    except RuntimeError as error:
+        name = adapter.info["device"]
+        raise NoAdapter(f"adapter {name!r} refuses to be opened: {error}") from error
+
+
+def _ranked_adapters() -> list[Any]:
+    found = enumerate_adapters()
+    native = {_hardware(adapter) for adapter in found if adapter.info["backend_type"] != "OpenGL"}
+    kept = [
+        adapter
+        for adapter in found
+        if adapter.info["backend_type"] != "OpenGL" or _hardware(adapter) not in native
+    ]
+    return sorted(kept, key=_rank)
+
+
+def _hardware(adapter: Any) -> tuple[str, int]:
+    # OpenGL names the same GPU in other words and gives no device id: the vendor and the kind of
+    # adapter are what both agree on.
+    info = adapter.info
+    return info["adapter_type"], info["vendor_id"]
+
+
+def _rank(adapter: Any) -> tuple[int, int]:
+    info = adapter.info
+    return _RANKS[_kind(info["adapter_type"])], _BACKENDS.get(info["backend_type"], 3)
+
+
+def _kind(adapter_type: str) -> str:
+    return _KINDS.get(adapter_type, "unknown")
+
+
+def _properties(
+    index: int, adapter: Any, features: frozenset[str] | None = None
+) -> AdapterProperties:
+    info, limits = adapter.info, adapter.limits
+    if features is None:
+        features = frozenset(adapter.features) & USEFUL_FEATURES
+    return AdapterProperties(
+        index=index,
+        name=str(info["device"]),
+        backend=str(info["backend_type"]),
+        kind=_kind(info["adapter_type"]),
+        driver=str(info["description"]),
+        features=features,
+        max_buffer_bytes=int(limits["max-buffer-size"]),
+        max_binding_bytes=int(limits["max-storage-buffer-binding-size"]) & ~3,
+        storage_alignment=int(limits["min-storage-buffer-offset-alignment"]),
+        max_immediate_bytes=(int(limits["max-immediate-size"]) if "immediates" in features else 0),
+        max_buffers=int(limits["max-storage-buffers-per-shader-stage"]),
+        max_workgroup_invocations=int(limits["max-compute-invocations-per-workgroup"]),
+        max_workgroup_size=(
+            int(limits["max-compute-workgroup-size-x"]),
+            int(limits["max-compute-workgroup-size-y"]),
+            int(limits["max-compute-workgroup-size-z"]),
+        ),
+        max_workgroup_memory=int(limits["max-compute-workgroup-storage-size"]),
+        # Adapters claim up to 2³¹ − 1 and then run something else: WebGPU's own limit holds.
+        max_workgroups=min(int(limits["max-compute-workgroups-per-dimension"]), _SAFE_WORKGROUPS),
+        subgroup_sizes=(int(info["stackgroup_min_size"]), int(info["stackgroup_max_size"])),
+    )

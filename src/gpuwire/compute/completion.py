@@ -19,10 +19,16 @@ class Completion(Generic[T]):
     the same error, any number of times. Dropping it without either is allowed.
     """
 
-    __slots__ = ("_callbacks", "_drive", "_error", "_event", "_lock", "_value", "done")
+    __slots__ = ("_callbacks", "_drive", "_error", "_event", "_lock", "_value", "_watch", "done")
 
-    def __init__(self, drive: Callable[[Completion[T]], None] | None = None) -> None:
+    def __init__(
+        self,
+        drive: Callable[[Completion[T]], None] | None = None,
+        watch: Callable[[], None] | None = None,
+    ) -> None:
+        """`drive` blocks until the completion is done; `watch` has another thread see to it."""
         self._drive = drive
+        self._watch = watch
         self._lock = threading.Lock()
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] = []
@@ -52,18 +58,28 @@ class Completion(Generic[T]):
         """Set the error that waiting raises."""
         self._end(None, error)
 
+    def then(self, change: Callable[[T], T]) -> Completion[T]:
+        """One that ends with `change` of this one's result, or with the same error."""
+        changed = Completion[T](drive=lambda _: self._ended(), watch=self._watch)
+
+        def pass_on() -> None:
+            if self._error is not None:
+                changed.fail(self._error)
+            else:
+                changed.succeed(change(self.result()))
+
+        self._callbacks_or_call(pass_on)
+        return changed
+
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback` once the result is there: now, or later on the poller's thread."""
-        with self._lock:
-            if not self.done:
-                self._callbacks.append(callback)
-                return
-        callback()
+        if self._callbacks_or_call(callback) and self._watch is not None:
+            self._watch()
 
     def result(self) -> T:
         """The value, or raises the error. Only after `done`."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         return self._value  # type: ignore[return-value]
 
     def wait(self, timeout: float | None = None) -> T:
@@ -86,11 +102,27 @@ class Completion(Generic[T]):
             yield from future.__await__()
         return self.result()
 
+    def _ended(self) -> None:
+        if not self.done and self._drive is not None:
+            self._drive(self)
+
+    def _callbacks_or_call(self, callback: Callable[[], object]) -> bool:
+        """Have `callback` called once done; whether that lies ahead."""
+        with self._lock:
+            waits = not self.done
+            if waits:
+                self._callbacks.append(callback)
+        if not waits:
+            callback()
+        return waits
+
     def _wait_event(self, timeout: float | None) -> bool:
         with self._lock:
             if self.done:
                 return True
             event = self._event = self._event or threading.Event()
+        if self._watch is not None:
+            self._watch()
         return event.wait(timeout)
 
     def _end(self, value: T | None, error: BaseException | None) -> None:

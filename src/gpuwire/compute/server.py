@@ -6,50 +6,289 @@ Driven from one thread. Every method states what it does; the work is in the fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from enum import Enum
 
+from gpuwire.compute.adapters import AdapterProperties, open_adapter
+from gpuwire.compute.completion import Completion
 from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
+from gpuwire.compute.indirect import IndirectCounts
+from gpuwire.compute.launch_scope import Claim, LaunchScope
+from gpuwire.compute.launcher import Launcher
 from gpuwire.compute.launches import LaunchArguments, LaunchMode, WorkgroupCount
+from gpuwire.compute.memory.manager import AllocationMode, MemoryManager
+from gpuwire.compute.memory.report import MemoryReport
+from gpuwire.compute.native import NativeDevice, NativeError
+from gpuwire.compute.polling import Poller
+from gpuwire.compute.programs import Programs
+from gpuwire.compute.readbacks import Readbacks
+from gpuwire.compute.scheduler import Scheduler
+from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
+from gpuwire.compute.streams import Stream
+from gpuwire.compute.transfers import Transfers, WriteData
+from gpuwire.compute.uniforms import Uniforms
+from gpuwire.compute.uploads import Staging, Uploads
+from gpuwire.config import MemoryConfig, StreamingConfig
+from gpuwire.errors import ArgumentError, ExecutionError, GpuwireError
 from gpuwire.kernels.kernel import Kernel
+from gpuwire.telemetry.logs import Logger, open_logger
 
-if TYPE_CHECKING:
-    from gpuwire.compute.completion import Completion
+DEFAULT_TASKS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProperties:
+    """What the server may do with the device's memory. Sizes in bytes."""
+
+    alignment: int
+    """Of every slice: a multiple of what bindings need."""
+    max_buffer: int
+    limit: int | None
+    """Over all buffers; None where only the driver knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationOptions:
+    """How kernels are compiled."""
+
+    checked: bool = True
+    """Keep indices within their buffer and loops finite. Off only for kernels that are trusted."""
+
+
+class Backend(Enum):
+    """What wgpu drives the device through."""
+
+    VULKAN = "Vulkan"
+    METAL = "Metal"
+    D3D12 = "D3D12"
+    OPENGL = "OpenGL"
+
+
+class TimingMethod(Enum):
+    """Where durations come from."""
+
+    DEVICE = "device"
+    SYSTEM = "system"
+
+
+class Stage(Enum):
+    """A stage of the way from an array operation to the device."""
+
+    LOWERING = "lowering"
+    COMPUTE = "compute"
+
+
+class LayoutPolicy(Enum):
+    """How tensors lie in memory."""
+
+    CONTIGUOUS = "contiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUtilities:
+    """What the server shares with those who use it."""
+
+    properties: AdapterProperties
+    memory: MemoryProperties
+    logger: Logger
+    layout_policy: LayoutPolicy = LayoutPolicy.CONTIGUOUS
 
 
 class WgpuServer:
     """One wgpu device with its kernels, buffers and streams."""
 
+    def __init__(
+        self,
+        memory_properties: MemoryProperties,
+        memory_config: MemoryConfig,
+        compilation_options: CompilationOptions,
+        device: NativeDevice,
+        tasks_max: int,
+        backend: Backend,
+        timing_method: TimingMethod,
+        utilities: ServerUtilities,
+        *,
+        max_streams: int = StreamingConfig().max_streams,
+    ) -> None:
+        self.backend = backend
+        self.timing_method = timing_method
+        self._memory_properties = memory_properties
+        self._memory_config = memory_config
+        self._utilities = utilities
+        self._device = device
+        self._claims: list[Claim] = []
+        self._closed = False
+        properties = utilities.properties
+        self._storage = Storage(
+            device, memory_properties.max_buffer, memory_properties.limit, utilities.logger
+        )
+        self._storage.on_pressure(self._give_back_everything)
+        self._poller = Poller(device)
+        self._programs = Programs(
+            device,
+            features=properties.features,
+            max_immediate_bytes=properties.max_immediate_bytes,
+            max_buffers=properties.max_buffers,
+            checked=compilation_options.checked,
+        )
+        self._uploads = Uploads(self._storage, self._poller)
+        self._readbacks = Readbacks(self._storage, self._poller)
+        self._uniforms = Uniforms(device, self._storage, self._programs.forget)
+        self._indirect = IndirectCounts(self._storage)
+        self._scheduler = Scheduler(
+            device,
+            max_streams,
+            tasks_max,
+            self._prepare_stream,
+            self._uploads.seal,
+            self._on_submitted,
+            self._on_failed_batch,
+        )
+        self._scope = LaunchScope(self)
+        self._launcher = Launcher(
+            properties,
+            self._storage,
+            self._programs,
+            self._uniforms,
+            self._scheduler,
+            self._scope,
+            self._indirect,
+        )
+        self._transfers = Transfers(
+            self._storage,
+            memory_properties.alignment,
+            self._scheduler,
+            self._scope,
+            self._launcher,
+            self._uploads,
+            self._readbacks,
+        )
+
     @classmethod
-    def init(cls, device_id: int = 0) -> WgpuServer:
-        """The server of the adapter with that index in `adapters.adapters()`. Raises NoAdapter."""
-        raise NotImplementedError
+    def init(
+        cls,
+        device_id: int = 0,
+        *,
+        memory: MemoryConfig | None = None,
+        streaming: StreamingConfig | None = None,
+        compilation: CompilationOptions | None = None,
+        tasks_max: int = DEFAULT_TASKS_MAX,
+    ) -> WgpuServer:
+        """The server of the adapter with that index in `adapters.adapters()`.
+
+        Raises NoAdapter, NoSuchDevice.
+        """
+        opened = open_adapter(device_id)
+        properties = opened.properties
+        memory = memory or MemoryConfig()
+        memory_properties = MemoryProperties(
+            alignment=max(32, properties.storage_alignment),
+            max_buffer=properties.max_buffer_bytes,
+            limit=host_memory() if properties.kind == "cpu" else None,
+        )
+        utilities = ServerUtilities(
+            properties, memory_properties, open_logger(memory.logger, "compute")
+        )
+        has_timestamps = "timestamp-query-inside-encoders" in properties.features
+        return cls(
+            memory_properties,
+            memory,
+            compilation or CompilationOptions(),
+            opened.device,
+            tasks_max,
+            Backend(properties.backend),
+            TimingMethod.DEVICE if has_timestamps else TimingMethod.SYSTEM,
+            utilities,
+            max_streams=(streaming or StreamingConfig()).max_streams,
+        )
+
+    # --- What it is ---------------------------------------------------------------------------
+
+    def utilities(self) -> ServerUtilities:
+        """Properties, logger and layout policy, shared with those who use the server."""
+        return self._utilities
+
+    def stage(self) -> Stage:
+        """Which stage of the way to the device this is."""
+        return Stage.COMPUTE
+
+    def logger(self) -> Logger:
+        """The server's logger."""
+        return self._utilities.logger
+
+    # --- Memory -------------------------------------------------------------------------------
 
     def initialize_memory(self, memory: Handle, size: int, stream_id: int = 0) -> None:
-        """Bind `memory` to a fresh slice of `size` bytes, padded to 16, its contents undefined.
-
-        Raises ArgumentError for a size below 1, OutOfMemory where there is no room.
+        """Bind `memory` to a fresh slice of `size` bytes. Padding up to a multiple of the storage
+        alignment, at least 32, is the handle's own. Reading bytes that were never written is an
+        error. Raises ArgumentError for a size below 1, OutOfMemory where there is no room.
         """
-        raise NotImplementedError
+        memory.slice = self._scheduler.stream(stream_id).memory.allocate(size)
 
-    def write(
-        self, writes: Sequence[tuple[CopyDescriptor, bytes | memoryview]], stream_id: int = 0
-    ) -> None:
-        """Queue bytes into device memory, in order with the stream's launches; `data` may be
-        changed or freed at return."""
-        raise NotImplementedError
+    def staging(self, sizes: Sequence[int], stream_id: int = 0) -> list[Staging]:
+        """Host memory to fill and to hand to `write` without one more copy. Raises ArgumentError,
+        OutOfMemory."""
+        for size in sizes:
+            if size < 1:
+                raise ArgumentError(f"staging memory of {size} bytes: at least 1 is needed")
+        self._scheduler.stream(stream_id)
+        return [self._uploads.staging(size) for size in sizes]
+
+    def memory_report(self, stream_id: int = 0) -> MemoryReport:
+        """The pools of the stream, in the order in which they are tried, then the pools that all
+        streams share: uploads, readbacks, uniforms."""
+        own = self._scheduler.stream(stream_id).memory.report()
+        shared = (
+            self._uploads.pool.report(),
+            self._readbacks.pool.report(),
+            self._uniforms.report(),
+        )
+        return MemoryReport.of((*own.pools, *shared))
+
+    def memory_cleanup(self, stream_id: int = 0) -> int:
+        """Give back what nothing holds, of this stream and of the shared pools; bytes given back.
+        Work on its way is not waited for: what it uses goes back at a later cleanup."""
+        stream = self._scheduler.stream(stream_id)
+        stream.submit()
+        self._poller.poll()
+        returned = stream.memory.cleanup() + self._give_back_shared()
+        self._scheduler.forget_idle(stream)
+        return returned
+
+    def allocation_mode(self, mode: AllocationMode, stream_id: int = 0) -> None:
+        """Whether the stream's allocations are by size or kept in buckets of exact sizes."""
+        self._scheduler.stream(stream_id).memory.mode = mode
+
+    # --- Work ---------------------------------------------------------------------------------
+
+    def write(self, writes: Sequence[tuple[CopyDescriptor, WriteData]], stream_id: int = 0) -> None:
+        """Queue bytes into device memory, in order with the stream's launches; the data may be
+        changed or freed at return.
+
+        Raises ArgumentError for a size that does not fit, UnsupportedStrides, InvalidHandle.
+        """
+        stream = self._scheduler.stream(stream_id)
+        for descriptor, data in writes:
+            self._transfers.write(descriptor, data, stream)
 
     def read(
         self, reads: Sequence[CopyDescriptor], stream_id: int = 0
     ) -> Completion[list[memoryview]]:
-        """The bytes of device memory as of now; await it, or `.wait()` for it.
+        """The bytes of device memory as of now; await it, or `.wait()` for it. Read-only views.
 
-        A tainted buffer's first cause is raised by the awaitable.
+        A tainted buffer's first cause is raised by the awaitable. A view of more than 64 KiB lies
+        in a mapped buffer, which is in use while the view lives.
         """
-        raise NotImplementedError
+        return self._transfers.read(reads, self._scheduler.stream(stream_id))
 
     def check(self, bindings: Sequence[Binding], stream_id: int = 0) -> None:
         """Raise what a `read` of these would raise for reasons known now; waits for nothing."""
-        raise NotImplementedError
+        del stream_id  # taint belongs to memory, not to streams
+        error = self._transfers.first_error(
+            [self._transfers.range_of_binding(binding) for binding in bindings]
+        )
+        if error is not None:
+            raise error.with_traceback(None)
 
     def launch(
         self,
@@ -61,18 +300,104 @@ class WgpuServer:
     ) -> None:
         """Queue one dispatch. A kernel that does not compile, or an input that is tainted, taints
         the outputs (every READ_WRITE buffer) and raises nothing here: reads, `check`, `sync` of
-        them and `flush` do. Raises LaunchError or InvalidHandle for arguments that cannot be."""
-        raise NotImplementedError
+        them and `flush` do. Raises LaunchError or InvalidHandle for arguments that cannot be.
+
+        Mode skip compiles and runs nothing; queue compiles nothing either before `compile_queued`.
+        """
+        self._launcher.launch(kernel, count, args, self._scheduler.stream(stream_id), mode)
 
     def compile_queued(self) -> None:
-        """Compile and run what was launched in queue mode, in its order."""
-        raise NotImplementedError
+        """Compile the kernels of all launches in queue mode."""
+        self._launcher.compile_queued()
 
     def flush(self, stream_id: int = 0) -> None:
         """Submit what is encoded; raises the first failure at enqueue since the last flush."""
-        raise NotImplementedError
+        stream = self._scheduler.stream(stream_id)
+        stream.submit()
+        failures, stream.failures = stream.failures, []
+        if failures:
+            raise failures[0].with_traceback(None)
 
     def sync(self, handles: Sequence[Handle] = (), stream_id: int = 0) -> Completion[None]:
         """Ends when the stream's work so far has ended on the device; raises if one of `handles`
         is tainted. Await it, or `.wait()` for it."""
-        raise NotImplementedError
+        stream = self._scheduler.stream(stream_id)
+        stream.submit()
+        ranges = [
+            self._transfers.range_of_binding(Binding(handle, 0, handle.slice.size))
+            for handle in handles
+            if handle.slice is not None
+        ]
+        completion: Completion[None] = self._poller.completion()
+        tainted = self._transfers.first_error(ranges)
+
+        def ended(error: GpuwireError | None) -> None:
+            if tainted is not None or error is not None:
+                completion.fail(tainted or error)  # type: ignore[arg-type]
+            else:
+                completion.succeed(None)
+
+        self._poller.when_work_done(ended)
+        return completion
+
+    def stream_ids(self) -> tuple[int, ...]:
+        """The logical streams that are alive."""
+        return self._scheduler.stream_ids()
+
+    def close(self) -> None:
+        """Submit nothing more and let go of the device. Views that were read stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        self._uploads.pool.closed = self._readbacks.pool.closed = True
+        self._poller.close()
+
+    # --- What the launch scope borrows --------------------------------------------------------
+
+    def write_set(self) -> list[Claim]:
+        """The claims of work that is under way, or was interrupted."""
+        return self._claims
+
+    def write_streams(self) -> tuple[int, ...]:
+        """The real streams that have claims."""
+        return tuple(sorted({stream.index for stream, _ in self._claims}))
+
+    def on_failure(self, stream: Stream, error: GpuwireError) -> None:
+        """Work of `stream` failed for a cause of its own: the next flush raises it."""
+        stream.failures.append(error)
+        self._utilities.logger.basic(f"work failed: {error}")
+
+    # --- Wiring -------------------------------------------------------------------------------
+
+    def _prepare_stream(self, stream: Stream) -> None:
+        stream.memory = MemoryManager(
+            self._storage.pages(STORAGE_USAGE, self._programs.forget),
+            alignment=self._memory_properties.alignment,
+            config=self._memory_config,
+            logger=self._utilities.logger,
+            owner=stream,
+        )
+
+    def _on_submitted(self, stream: Stream, batch: int) -> None:
+        del batch
+        self._uploads.reclaim(stream)
+
+    def _on_failed_batch(self, stream: Stream, batch: int, error: NativeError) -> None:
+        failure = self._scope.new_failure(
+            ExecutionError(f"the driver refused a batch of work: {error.message}")
+        )
+        self._scope.failed_batches[batch] = failure
+        self.on_failure(stream, failure.error)
+
+    def _give_back_everything(self) -> int:
+        self._poller.wait_for_work()
+        returned = sum(stream.memory.cleanup() for stream in self._scheduler)
+        return returned + self._give_back_shared()
+
+    def _give_back_shared(self) -> int:
+        return (
+            self._uploads.pool.cleanup()
+            + self._readbacks.pool.cleanup()
+            + self._uniforms.cleanup()
+            + self._indirect.cleanup()
+        )

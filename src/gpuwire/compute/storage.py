@@ -1,0 +1,113 @@
+"""Where pages come from: wgpu buffers, counted against what the device has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from gpuwire.compute.memory.pages import GroupKey, Page
+from gpuwire.compute.native import ErrorKind, NativeDevice, Pointer, Usage, lib
+from gpuwire.errors import OutOfMemory
+from gpuwire.telemetry.logs import Logger
+
+STORAGE_USAGE = Usage.STORAGE | Usage.COPY_SRC | Usage.COPY_DST
+
+
+class Storage:
+    """Makes and ends wgpu buffers; every byte that the server reserves on the device is its.
+
+    `limit` in bytes: what all buffers together may take, None where only the driver knows.
+    """
+
+    def __init__(
+        self, device: NativeDevice, max_buffer: int, limit: int | None, logger: Logger
+    ) -> None:
+        self.reserved = 0
+        self._device = device
+        self._max_buffer = max_buffer & ~255
+        self._limit = limit
+        self._logger = logger
+        self._numbers = 0
+        self._on_pressure: list[Callable[[], int]] = []
+
+    def on_pressure(self, give_back: Callable[[], int]) -> None:
+        """Call `give_back` when memory runs out; it returns the bytes it gave back."""
+        self._on_pressure.append(give_back)
+
+    def pages(self, usage: Usage, forget: Callable[[GroupKey], None] | None = None) -> BufferPages:
+        """A source of pages for pools. `forget` is told of each bind group whose page goes."""
+        return BufferPages(self, usage, forget)
+
+    def create(self, size: int, usage: Usage, *, mapped: bool = False) -> Pointer:
+        """A buffer. Raises OutOfMemory once giving back what nothing holds did not help."""
+        if size > self._max_buffer:
+            raise self._out_of_memory(size, f"one buffer holds at most {self._max_buffer} bytes")
+        buffer = self._try(size, usage, mapped)
+        if buffer is None and any([give_back() for give_back in self._on_pressure]):
+            buffer = self._try(size, usage, mapped)
+        if buffer is None:
+            error = self._device.take_error()
+            raise self._out_of_memory(size, error.message if error else "the limit is reached")
+        self.reserved += size
+        return buffer
+
+    def destroy(self, buffer: Pointer, size: int) -> None:
+        """Let go of a buffer; the driver frees it when the work that uses it has ended."""
+        self.reserved -= size
+        lib.wgpuBufferRelease(buffer)
+
+    def next_number(self) -> int:
+        """A number for a page; never given twice."""
+        self._numbers += 1
+        return self._numbers
+
+    def _try(self, size: int, usage: Usage, mapped: bool) -> Pointer | None:
+        if self._limit is not None and self.reserved + size > self._limit:
+            return None
+        self._device.take_error()
+        buffer = self._device.create_buffer(size, usage, mapped=mapped)
+        if buffer is not None:
+            self._logger.basic(f"made a buffer of {size} bytes; {self.reserved + size} reserved")
+        elif self._device.errors[0].kind is not ErrorKind.OUT_OF_MEMORY:
+            self._logger.basic(
+                f"a buffer of {size} bytes refused: {self._device.errors[0].message}"
+            )
+        return buffer
+
+    def _out_of_memory(self, size: int, why: str) -> OutOfMemory:
+        return OutOfMemory(
+            f"out of device memory: {size} bytes wanted with {self.reserved} reserved: {why}",
+            wanted=size,
+            reserved=self.reserved,
+            limit=self._limit,
+        )
+
+
+class BufferPages:
+    """A `PageSource` over the storage."""
+
+    def __init__(
+        self, storage: Storage, usage: Usage, forget: Callable[[GroupKey], None] | None
+    ) -> None:
+        self._storage = storage
+        self._usage = usage
+        self._forget = forget
+
+    def create(self, size: int) -> Page:
+        """A page of `size` bytes. Raises OutOfMemory."""
+        buffer = self._storage.create(size, self._usage)
+        return Page(self._storage.next_number(), size, buffer, self._storage)
+
+    def destroy(self, page: Page) -> None:
+        """Gives the page back, after every cached bind group over it."""
+        if self._forget is not None:
+            for key in tuple(page.groups):
+                self._forget(key)
+        self._storage.destroy(page.buffer, page.size)
+        page.buffer = None
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory: what a software adapter's buffers come from. Its driver
+    grants more than there is, and the kernel would end the process that touches it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,128 @@
+"""Bytes from the host: filled into mapped buffers, copied on the device in the stream's order."""
+
+from __future__ import annotations
+
+from gpuwire.compute.host_buffers import HostBuffer, HostBuffers
+from gpuwire.compute.native import Usage, ffi, lib
+from gpuwire.compute.polling import MAP_WRITE, Poller
+from gpuwire.compute.storage import Storage
+from gpuwire.compute.streams import Stream
+from gpuwire.errors import GpuwireError, InvalidHandle
+
+ARENA_BYTES = 1024 * 1024
+"""Small writes of one batch share buffers of this size."""
+CHUNK_BYTES = 16 * 1024 * 1024
+"""A large write goes through several: the device copies one while the host fills the next."""
+MAX_RESERVED_BYTES = 256 * 1024 * 1024
+"""Above this a write waits for the device instead of taking more."""
+ALIGNMENT = 16
+
+
+class Staging:
+    """Host memory on loan: fill `view`, hand it to `WgpuServer.write`. Dropped unused, it returns."""
+
+    __slots__ = ("_buffer", "_pool", "size", "view")
+
+    def __init__(self, buffer: HostBuffer, size: int, pool: HostBuffers) -> None:
+        self._buffer: HostBuffer | None = buffer
+        self._pool = pool
+        self.size = size
+        self.view = memoryview(buffer.bytes_at(0, size))
+        """Writable; gone once the staging was written."""
+
+    def __del__(self) -> None:
+        if self._buffer is not None:
+            self._pool.returned.append(self._buffer)
+
+    def take(self) -> HostBuffer | None:
+        """The buffer, which then is the caller's; None while somebody else holds a view of it.
+
+        Raises InvalidHandle the second time.
+        """
+        if self._buffer is None:
+            raise InvalidHandle("this staging memory was written already: ask for another")
+        try:
+            self.view.release()
+        except BufferError:
+            return None
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+
+class Uploads:
+    """The upload buffers of one server, and which open batch uses which."""
+
+    def __init__(self, storage: Storage, poller: Poller) -> None:
+        usage = Usage.MAP_WRITE | Usage.COPY_SRC
+        self.pool = HostBuffers("upload", storage, usage, mapped=True)
+        self._poller = poller
+        self._used: dict[Stream, list[HostBuffer]] = {}
+
+    def staging(self, size: int) -> Staging:
+        """Mapped memory of `size` bytes. Raises OutOfMemory."""
+        return Staging(self._acquire(size), size, self.pool)
+
+    def place(self, data: memoryview, stream: Stream) -> tuple[HostBuffer, int]:
+        """Copy `data`, at most `CHUNK_BYTES` long, into a buffer that the stream's open batch may
+        copy from; where, and the offset. Rounded up to 4, the bytes behind it are zero."""
+        size = len(data)
+        padded = (size + 3) & -4
+        used = self._used.setdefault(stream, [])
+        buffer = used[-1] if used else None
+        if buffer is None or buffer.filled + padded > buffer.size:
+            buffer = self._acquire(max(padded, ARENA_BYTES))
+            used.append(buffer)
+        offset = buffer.filled
+        ffi.memmove(buffer.address + offset, data, size)
+        if padded != size:
+            ffi.memmove(buffer.address + offset + size, bytes(padded - size), padded - size)
+        buffer.filled = (offset + padded + ALIGNMENT - 1) & -ALIGNMENT
+        return buffer, offset
+
+    def adopt(self, buffer: HostBuffer, stream: Stream) -> None:
+        """The stream's open batch copies from a buffer that the caller filled."""
+        self._used.setdefault(stream, []).insert(0, buffer)
+        buffer.filled = buffer.size
+
+    def seal(self, stream: Stream) -> None:
+        """Unmap what the batch uses: before it is submitted."""
+        for buffer in self._used.get(stream, ()):
+            buffer.unmap()
+
+    def reclaim(self, stream: Stream) -> None:
+        """Have the batch's buffers mapped again once it has ended: after it is submitted."""
+        for buffer in self._used.pop(stream, ()):
+            self._poller.map(buffer.pointer, MAP_WRITE, buffer.size, _Reclaim(buffer, self.pool))
+
+    def _acquire(self, size: int) -> HostBuffer:
+        buffer = self.pool.find(size)
+        if buffer is not None:
+            return buffer
+        self._poller.poll()
+        buffer = self.pool.find(size)
+        if buffer is not None:
+            return buffer
+        if self.pool.reserved + size > MAX_RESERVED_BYTES:
+            self._poller.wait_for_work()
+            buffer = self.pool.find(size)
+            if buffer is not None:
+                return buffer
+            self.pool.cleanup()
+        return self.pool.create(size)
+
+
+class _Reclaim:
+    """What happens when an upload buffer is mapped again."""
+
+    __slots__ = ("_buffer", "_pool")
+
+    def __init__(self, buffer: HostBuffer, pool: HostBuffers) -> None:
+        self._buffer = buffer
+        self._pool = pool
+
+    def __call__(self, error: GpuwireError | None) -> None:
+        if error is None and not self._pool.closed:
+            self._buffer.note_mapped()
+            self._pool.returned.append(self._buffer)
+        else:
+            lib.wgpuBufferRelease(self._buffer.pointer)
