@@ -80,8 +80,12 @@ class Launcher:
         program = self._programs.program(kernel)
         if mode is LaunchMode.SKIP:
             return
-        indirect = count.binding if isinstance(count, Indirect) else None
-        grid = (1, 1, 1) if indirect is not None else self._grid(kernel, count)
+        indirect: Binding | None = None
+        grid = (1, 1, 1)
+        if isinstance(count, Indirect):
+            indirect = count.binding
+        else:
+            grid = self._grid(kernel, count)
         prepared = self._prepare(kernel, program, args)
         if indirect is not None:
             prepared.reads.append(self._counts_range(kernel, indirect))

@@ -1,8 +1,9 @@
 """The edge to wgpu-native: one device, by direct calls into its C interface.
 
 Everything above sees pointers as opaque. The calls go around wgpu's Python objects because those
-cost 5 to 60 times the call they wrap. An error the library reports comes through one callback, on
-the thread of the call that caused it; whoever makes a call that can fail asks `take_error` after it.
+cost 5 to 60 times the call they wrap. An error the library reports comes through one callback,
+on the thread of the call that caused it; whoever makes a call that can fail asks `take_error`
+after it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from enum import Enum, IntFlag
 from typing import Any
 
 import wgpu
-from wgpu.backends.wgpu_native import ffi, lib
+from wgpu.backends import wgpu_native
 from wgpu.backends.wgpu_native._api import from_c_string_view, to_c_string_view
 from wgpu.backends.wgpu_native._helpers import get_wgpu_instance
 from wgpu.backends.wgpu_native._mappings import enum_str2int, enummap
+
+ffi: Any = wgpu_native.ffi
+lib: Any = wgpu_native.lib
 
 Pointer = Any
 """A C pointer of wgpu-native."""
@@ -219,7 +223,6 @@ def _request_device(
 ) -> Pointer:
     outcome: list[tuple[int, Pointer, str]] = []
 
-    @ffi.callback("void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)")
     def arrived(status: int, device: Pointer, message: Any, _one: Any, _two: Any) -> None:
         outcome.append((status, device, from_c_string_view(message)))
 
@@ -234,7 +237,9 @@ def _request_device(
     descriptor.uncapturedErrorCallbackInfo.callback = on_error
     info = ffi.new("WGPURequestDeviceCallbackInfo *")
     info.mode = lib.WGPUCallbackMode_AllowSpontaneous
-    info.callback = arrived
+    signature = "void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)"
+    callback = ffi.callback(signature, arrived)
+    info.callback = callback
     lib.wgpuAdapterRequestDevice(adapter._internal, descriptor, info[0])
     lib.wgpuInstanceProcessEvents(get_wgpu_instance())
     del native_limits
@@ -282,12 +287,12 @@ def _error_callback(errors: list[NativeError]) -> Pointer:
         lib.WGPUErrorType_OutOfMemory: ErrorKind.OUT_OF_MEMORY,
     }
 
-    @ffi.callback("void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)")
     def on_error(_device: Any, kind: int, message: Any, _one: Any, _two: Any) -> None:
         text = from_c_string_view(message).strip()
         errors.append(NativeError(kinds.get(kind, ErrorKind.INTERNAL), text))
 
-    return on_error
+    signature = "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)"
+    return ffi.callback(signature, on_error)
 
 
 def _lost_callback(device: NativeDevice) -> Pointer:
@@ -295,10 +300,10 @@ def _lost_callback(device: NativeDevice) -> Pointer:
 
     reference = weakref.ref(device)
 
-    @ffi.callback("void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)")
     def on_lost(_device: Any, _reason: int, message: Any, _one: Any, _two: Any) -> None:
         lost = reference()
         if lost is not None:
             lost.lost = NativeError(ErrorKind.LOST, from_c_string_view(message).strip())
 
-    return on_lost
+    signature = "void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)"
+    return ffi.callback(signature, on_lost)

@@ -3,8 +3,8 @@
 wgpu 29's blocking poll holds a lock that every submit needs until the device is idle
 (gfx-rs/wgpu#9470), so a thread that blocked there would stop the stream. The poller's thread asks
 without blocking, in steps that grow with the wait, and only while somebody awaits something: an
-idle server has no thread awake. A thread that waits itself (`Completion.wait`) may block: the server
-is driven from one thread, and that one is waiting.
+idle server has no thread awake. A thread that waits itself (`Completion.wait`) may block: the
+server is driven from one thread, and that one is waiting.
 """
 
 from __future__ import annotations
@@ -126,16 +126,17 @@ def _callbacks(waiting: dict[int, _Finish]) -> tuple[Pointer, Pointer]:
         if ended is not None:
             ended(None if succeeded else _lost(status))
 
-    @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
     def mapped(status: int, _message: Any, number: Any, _two: Any) -> None:
         finish(int(ffi.cast("uintptr_t", number)), status == lib.WGPUMapAsyncStatus_Success, status)
 
-    @ffi.callback("void(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)")
     def work_done(status: int, _message: Any, number: Any, _two: Any) -> None:
         succeeded = status == lib.WGPUQueueWorkDoneStatus_Success
         finish(int(ffi.cast("uintptr_t", number)), succeeded, status)
 
-    return mapped, work_done
+    return (
+        ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", mapped),
+        ffi.callback("void(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)", work_done),
+    )
 
 
 def _lost(status: int) -> DeviceLost:

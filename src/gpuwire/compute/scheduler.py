@@ -51,7 +51,7 @@ class Scheduler:
         return tuple(sorted(self._logical))
 
     def forget_idle(self, stream: Stream) -> None:
-        """Let the logical streams of a real one go, if nothing of theirs is still to be submitted."""
+        """Let the logical streams of a real one go, if nothing of theirs is left to submit."""
         if not stream.is_open:
             for stream_id in [one for one, real in self._logical.items() if real is stream]:
                 del self._logical[stream_id]

@@ -43,7 +43,9 @@ class Storage:
         if size > self._max_buffer:
             raise self._out_of_memory(size, f"one buffer holds at most {self._max_buffer} bytes")
         buffer = self._try(size, usage, mapped)
-        if buffer is None and any([give_back() for give_back in self._on_pressure]):
+        if buffer is None:
+            for give_back in self._on_pressure:
+                give_back()
             buffer = self._try(size, usage, mapped)
         if buffer is None:
             error = self._device.take_error()

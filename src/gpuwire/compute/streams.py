@@ -19,7 +19,8 @@ class Stream:
 
     A batch is what one submission holds; `batch` is the number of the open one, from a count over
     all streams. At most one stream has unsubmitted work that touches a given slice: `touch` submits
-    another one's first. Since all streams share the device's queue, that is all the ordering needed.
+    another one's first. Since all streams share the device's queue, that is all the ordering that
+    is needed.
     """
 
     __slots__ = (

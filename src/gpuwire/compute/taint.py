@@ -1,7 +1,8 @@
 """Which bytes of a slice do not exist, and why.
 
 `Marks` are ranges of a slice, each with the failure that took its bytes away. A slice whose bytes
-all exist has None: the common case costs one test. Values are immutable; operations return new ones.
+all exist has None: the common case costs one test. Values are immutable; operations return new
+ones.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ALIGNMENT = 16
 
 
 class Staging:
-    """Host memory on loan: fill `view`, hand it to `WgpuServer.write`. Dropped unused, it returns."""
+    """Host memory on loan: fill `view` and hand it to `WgpuServer.write`, or drop it."""
 
     __slots__ = ("_buffer", "_pool", "size", "view")
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpuwire.compute.memory.pages import Block, PageSource
-from gpuwire.compute.memory.pools import SlicedPool, WholePagePool
+from gpuwire.compute.memory.pools import Pool, SlicedPool, WholePagePool
 from gpuwire.compute.memory.report import MemoryReport, PoolKind
 from gpuwire.compute.memory.slices import Released, Slice
 from gpuwire.compute.taint import NEVER_WRITTEN
@@ -81,6 +81,7 @@ class MemoryManager:
         )
         self._persistent = WholePagePool("persistent", source, PoolKind.PERSISTENT)
         self._direct = WholePagePool("direct", source, PoolKind.DIRECT)
+        self._pools: tuple[Pool, ...] = (self._persistent, *self._sliced, self._direct)
 
     def allocate(self, size: int) -> Slice:
         """A slice of `size` bytes, padded. Raises ArgumentError, OutOfMemory."""
@@ -119,7 +120,7 @@ class MemoryManager:
     def cleanup(self) -> int:
         """Give back every page that nothing holds; the number of bytes given back."""
         self.take_in()
-        returned = sum(pool.cleanup() for pool in (*self._sliced, self._persistent, self._direct))
+        returned = sum(pool.cleanup() for pool in self._pools)
         if returned:
             self._logger.basic(f"memory cleanup gave back {returned} bytes")
         return returned
@@ -127,8 +128,7 @@ class MemoryManager:
     def report(self) -> MemoryReport:
         """All pools, in the order in which they are tried."""
         self.take_in()
-        pools = (self._persistent, *self._sliced, self._direct)
-        return MemoryReport.of(tuple(pool.report() for pool in pools))
+        return MemoryReport.of(tuple(pool.report() for pool in self._pools))
 
     def _reserve(self, padded: int) -> Block:
         if self._is_persistent(padded):
