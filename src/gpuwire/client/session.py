@@ -265,23 +265,26 @@ class Session:
         tasks = [
             self._loop.create_task(part)
             for part in (
-                self._writer.run(),
                 self._reader.run(self._link.first),
+                self._writer.run(),
                 self._reader.run_bulk(),
                 self._heartbeats.run(self._tick),
             )
         ]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            self._end(self._cause_of(done))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._link.connection.close_cause is not None:
+                # The server's last word may still lie unread, and it says more than the link's end.
+                await asyncio.wait(tasks[:1])
+            self._end(self._cause_of(next(task for task in tasks if task.done())))
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _cause_of(self, done: set[asyncio.Task[None]]) -> GpuwireError:
-        """Why the session ends, from the parts that ended first."""
-        error = min(done, key=lambda task: task.get_name()).exception()
+    def _cause_of(self, part: asyncio.Task[None]) -> GpuwireError:
+        """Why the session ends, from the part that ended."""
+        error = part.exception()
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, ProtocolError):
