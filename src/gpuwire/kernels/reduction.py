@@ -1,0 +1,359 @@
+"""Kernels that reduce some dimensions of a strided operand.
+
+An output is the reduction of `reduced` elements; a **part** of it is a run of `chunk` of those.
+Part p of output o is number `p * outputs + o`. With one part for each output, a kernel writes
+results; with more, it writes partial ones, `parts` rows of `outputs`, for a second kernel to reduce
+over the rows.
+
+Two forms. In the lane form an invocation reduces a part by itself: right where neighbouring outputs
+are neighbours in memory, or parts are short. In the group form a workgroup does, its lanes reading
+neighbours, with a tree in workgroup memory at the end.
+
+Float sums are never one long chain: in the lane form every 64 elements are added up by
+themselves, in the group form every lane has four sums, and the planner bounds `chunk`. float16 is
+summed in f32.
+
+Parameters, in words: outputs, reduced, chunk, parts; the offset; lengths, then strides of the kept
+dimensions; lengths, then strides of the reduced ones; for `mean` the divisor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.dtypes import DType, Kind
+from gpuwire.kernels.expressions import apply_expression, convert, has_expression
+from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.shader_types import shader_type
+from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
+
+LANE_WORKGROUP_SIZE = 64
+CHAIN = 64
+"""Elements that one chain of float additions may take in, in the lane form."""
+UNROLL = 4
+"""Accumulators of a lane in the group form."""
+
+_COMBINE = {
+    "sum": "add",
+    "mean": "add",
+    "prod": "multiply",
+    "min": "minimum",
+    "max": "maximum",
+    "any": "bitwise_or",
+    "all": "bitwise_and",
+}
+
+_OUTPUTS, _REDUCED, _CHUNK, _PARTS, _OFFSET, _SHAPES = 0, 1, 2, 3, 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What one kernel reduces.
+
+    `operation` is a name of the operation table. `source` is the type in memory, `accumulate` the
+    one of `accumulator`, `result` that of the outputs; a kernel that writes partial results has
+    `partial` set, and one that reads those of argmin or argmax has `indices_given`.
+    """
+
+    operation: str
+    source: DType
+    accumulate: DType
+    result: DType
+    kept_rank: int
+    reduced_rank: int
+    partial: bool
+    indices_given: bool
+    workgroup_size: int
+    """0 for the lane form, else the size of a workgroup in the group form."""
+
+    @property
+    def is_arg(self) -> bool:
+        return self.operation.startswith("arg")
+
+    @property
+    def outputs_per_worker(self) -> int:
+        """Outputs that one invocation (lane form) or workgroup (group form) computes."""
+        return 1 if self.partial else shader_type(self.result).per_word
+
+
+def accumulator(operation: str, source: DType, result: DType) -> DType:
+    """The type in which an operation reduces. It fills a word at least."""
+    if operation in ("any", "all"):
+        return dt.uint32
+    dtype = source if operation in ("min", "max", "argmin", "argmax") else result
+    if dtype is dt.float16:
+        return dt.float32
+    if dtype.itemsize < 4:
+        return dt.int32 if dtype.kind is Kind.SIGNED else dt.uint32
+    return dtype
+
+
+def reduction_kernel(reduction: Reduction) -> Kernel:
+    """The kernel of a reduction."""
+    form = f"group{reduction.workgroup_size}" if reduction.workgroup_size else "lane"
+    stage = ("_partial" if reduction.partial else "") + (
+        "_given" if reduction.indices_given else ""
+    )
+    name = (
+        f"{reduction.operation}{stage}__{reduction.source.name}__{reduction.result.name}"
+        f"__{form}{reduction.kept_rank}_{reduction.reduced_rank}"
+    )
+    size = reduction.workgroup_size or LANE_WORKGROUP_SIZE
+    writer = KernelWriter(name, size)
+    _declare(writer, reduction)
+    state = _State(reduction)
+    writer.function(_load_function(reduction, state))
+    if reduction.workgroup_size:
+        writer.workgroup_array("shared_state", state.type, size)
+        writer.function(_group_function(reduction, state))
+        writer.workgroup()
+        worker, call = "group", "reduce_part({part}, lane)"
+    else:
+        writer.function(_lane_function(reduction, state))
+        writer.write("let group = (wid.z * grid.y + wid.y) * grid.x + wid.x;")
+        writer.write(f"let worker = group * {size}u + lane;")
+        worker, call = "worker", "reduce_part({part})"
+    _write_results(writer, reduction, state, worker, call)
+    return writer.finish()
+
+
+def _declare(writer: KernelWriter, reduction: Reduction) -> None:
+    source, accumulate = shader_type(reduction.source), shader_type(reduction.accumulate)
+    result = shader_type(reduction.result)
+    writer.needs(source.features | accumulate.features | result.features)
+    writer.words(_SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank))
+    if reduction.operation == "mean" and not reduction.partial:
+        writer.words(shader_type(_part_type(reduction.accumulate)).parameter_words)
+    writer.buffer("source", source.storage, Access.READ)
+    if reduction.indices_given:
+        writer.buffer("source_index", "u32", Access.READ)
+    if not reduction.partial:
+        writer.buffer("result", result.storage, Access.READ_WRITE)
+        return
+    writer.buffer("partial", accumulate.storage, Access.READ_WRITE)
+    if reduction.is_arg:
+        writer.buffer("partial_index", "u32", Access.READ_WRITE)
+
+
+class _State:
+    """What a reduction carries from element to element, in WGSL."""
+
+    def __init__(self, reduction: Reduction) -> None:
+        self._reduction = reduction
+        self._value = shader_type(reduction.accumulate).value
+        self.type = "Best" if reduction.is_arg else self._value
+
+    @property
+    def identity(self) -> str | None:
+        """The state of no elements; None where a state starts as the part's first element, which
+        counts no more for being met twice."""
+        match self._reduction.operation:
+            case "sum" | "mean" | "any":
+                return f"{self._value}()"
+            case "prod":
+                return f"{self._value}({self._one})"
+            case "all":
+                return "1u"
+        return None
+
+    @property
+    def _one(self) -> str:
+        return "1.0, 0.0" if self._reduction.accumulate.kind is Kind.COMPLEX else "1"
+
+    def combine(self, left: str, right: str) -> str:
+        """The state of two runs of elements."""
+        if self._reduction.is_arg:
+            return f"better({left}, {right})"
+        operation = _COMBINE[self._reduction.operation]
+        return apply_expression(operation, self._reduction.accumulate, [left, right])
+
+
+def _load_function(reduction: Reduction, state: _State) -> str:
+    """WGSL's `load_state(base, n)`: the state of reduced element n of an output."""
+    lines, indices = split_index("n", _reduced_word(reduction), reduction.reduced_rank, "r")
+    stride = _reduced_word(reduction) + reduction.reduced_rank
+    lines.append(f"let at = base + {strided_index(None, stride, indices)};")
+    loaded = shader_type(reduction.source).load("source", "at")
+    lines.append(f"let loaded = {loaded};")
+    value = _entering("loaded", reduction)
+    if reduction.is_arg:
+        index = "source_index[at]" if reduction.indices_given else "n"
+        value = f"Best({value}, {index})"
+    lines.append(f"return {value};")
+    body = "\n".join(f"    {line}" for line in lines)
+    text = f"fn load_state(base: u32, n: u32) -> {state.type} {{\n{body}\n}}"
+    return f"{_best(reduction)}\n\n{text}" if reduction.is_arg else text
+
+
+def _entering(value: str, reduction: Reduction) -> str:
+    """An element in the accumulator's type. A sum is taken of elements converted to the result's
+    type first, as NumPy does."""
+    source = reduction.source
+    if reduction.operation in ("any", "all"):
+        return convert(convert(value, source, dt.bool_), dt.bool_, dt.uint32)
+    if reduction.operation in ("sum", "prod", "mean") and not reduction.indices_given:
+        target = reduction.result
+        if target is not dt.float16 and target.itemsize < 4 and source.kind is Kind.FLOAT:
+            return convert(convert(value, source, target), target, reduction.accumulate)
+    return convert(value, source, reduction.accumulate)
+
+
+def _best(reduction: Reduction) -> str:
+    """The state of argmin and argmax, and which of two is better: NaN before all else, then the
+    more extreme value, then the lower index."""
+    types = shader_type(reduction.accumulate)
+    sign = "<" if reduction.operation == "argmin" else ">"
+    lines = [
+        f"struct Best {{ value: {types.value}, index: u32 }}",
+        "",
+        "fn better(a: Best, b: Best) -> Best {",
+        "    let lower = a.index < b.index;",
+    ]
+    if has_expression("isnan", reduction.accumulate) and reduction.accumulate.is_floating:
+        lines += [
+            f"    let an = is_nan_{types.suffix}(a.value);",
+            f"    let bn = is_nan_{types.suffix}(b.value);",
+            "    if an || bn {",
+            "        if (an && bn && lower) || (an && !bn) { return a; }",
+            "        return b;",
+            "    }",
+        ]
+    lines += [
+        f"    if a.value {sign} b.value || (a.value == b.value && lower) {{ return a; }}",
+        "    return b;",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _part_preamble(reduction: Reduction, state: _State) -> list[str]:
+    """Statements that bind `base`, `first` and `last` (one past) of a part, and `state`."""
+    kept_word = _SHAPES
+    lines, indices = split_index("output", kept_word, reduction.kept_rank, "k")
+    stride = kept_word + reduction.kept_rank
+    return [
+        f"let output = part % {param(_OUTPUTS)};",
+        *lines,
+        f"let base = {strided_index(_OFFSET, stride, indices)};",
+        f"let first = (part / {param(_OUTPUTS)}) * {param(_CHUNK)};",
+        f"let last = min(first + {param(_CHUNK)}, {param(_REDUCED)});",
+        f"let start = {state.identity or 'load_state(base, first)'};",
+    ]
+
+
+def _lane_function(reduction: Reduction, state: _State) -> str:
+    lines = [
+        *_part_preamble(reduction, state),
+        "var total = start;",
+        "var n = first;",
+        "while n < last {",
+        f"    let end = min(n + {CHAIN}u, last);",
+        "    var chain = start;",
+        "    while n < end {",
+        "        let element = load_state(base, n);",
+        f"        chain = {state.combine('chain', 'element')};",
+        "        n = n + 1u;",
+        "    }",
+        f"    total = {state.combine('total', 'chain')};",
+        "}",
+        "return total;",
+    ]
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"fn reduce_part(part: u32) -> {state.type} {{\n{body}\n}}"
+
+
+def _group_function(reduction: Reduction, state: _State) -> str:
+    size = reduction.workgroup_size
+    lines = [*_part_preamble(reduction, state)]
+    lines += [f"var total{k} = start;" for k in range(UNROLL)]
+    lines += ["var n = first + lane;", f"while n + {(UNROLL - 1) * size}u < last {{"]
+    lines += [f"    let element{k} = load_state(base, n + {k * size}u);" for k in range(UNROLL)]
+    lines += [f"    total{k} = {state.combine(f'total{k}', f'element{k}')};" for k in range(UNROLL)]
+    lines += [f"    n = n + {UNROLL * size}u;", "}"]
+    for k in range(UNROLL - 1):
+        lines += [
+            "if n < last {",
+            "    let element = load_state(base, n);",
+            f"    total{k} = {state.combine(f'total{k}', 'element')};",
+            f"    n = n + {size}u;",
+            "}",
+        ]
+    step = 1
+    while step < UNROLL:
+        for k in range(0, UNROLL, 2 * step):
+            lines.append(f"total{k} = {state.combine(f'total{k}', f'total{k + step}')};")
+        step *= 2
+    lines += ["shared_state[lane] = total0;", "workgroupBarrier();"]
+    half = size // 2
+    while half:
+        lines += [
+            f"if lane < {half}u {{",
+            "    let mine = shared_state[lane];",
+            f"    let other = shared_state[lane + {half}u];",
+            f"    shared_state[lane] = {state.combine('mine', 'other')};",
+            "}",
+            "workgroupBarrier();",
+        ]
+        half //= 2
+    lines += ["let whole = shared_state[0];", "workgroupBarrier();", "return whole;"]
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"fn reduce_part(part: u32, lane: u32) -> {state.type} {{\n{body}\n}}"
+
+
+def _write_results(
+    writer: KernelWriter, reduction: Reduction, state: _State, worker: str, call: str
+) -> None:
+    """Reduce what the worker has, and write it."""
+    outputs = param(_OUTPUTS)
+    write = []
+    if reduction.partial:
+        writer.write(f"if {worker} >= {outputs} * {param(_PARTS)} {{ return; }}")
+        writer.write(f"let state = {call.format(part=worker)};")
+        if reduction.is_arg:
+            write = [f"partial[{worker}] = state.value;", f"partial_index[{worker}] = state.index;"]
+        else:
+            write = [f"partial[{worker}] = state;"]
+    else:
+        each = reduction.outputs_per_worker
+        writer.write(f"if {worker} * {each}u >= {outputs} {{ return; }}")
+        values = []
+        for k in range(each):
+            part = f"min({worker} * {each}u + {k}u, {outputs} - 1u)" if each > 1 else worker
+            writer.write(f"let state{k} = {call.format(part=part)};")
+            writer.write(f"let value{k} = {_leaving(f'state{k}', reduction)};")
+            values.append(f"value{k}")
+        write = [f"result[{worker}] = {shader_type(reduction.result).word(values)};"]
+    if reduction.workgroup_size:
+        write = ["if lane == 0u {", *(f"    {line}" for line in write), "}"]
+    writer.write(*write)
+
+
+def _leaving(state: str, reduction: Reduction) -> str:
+    """A result from a finished state."""
+    accumulate, result = reduction.accumulate, reduction.result
+    if reduction.is_arg:
+        return convert(f"{state}.index", dt.uint32, result)
+    if reduction.operation == "mean":
+        part = _part_type(accumulate)
+        count = shader_type(part).parameter(
+            _SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank)
+        )
+        suffix = shader_type(part).suffix
+        if accumulate.kind is Kind.COMPLEX:
+            value = (
+                f"{shader_type(accumulate).value}(divide_{suffix}({state}.x, {count}), "
+                f"divide_{suffix}({state}.y, {count}))"
+            )
+        else:
+            value = f"divide_{suffix}({state}, {count})"
+        return convert(value, accumulate, result)
+    return convert(state, accumulate, result)
+
+
+def _part_type(dtype: DType) -> DType:
+    return dt.real_of(dtype)
+
+
+def _reduced_word(reduction: Reduction) -> int:
+    return _SHAPES + 2 * reduction.kept_rank
