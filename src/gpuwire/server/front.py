@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuwire.config import Config
-from gpuwire.server.admission import Authorizer
+from gpuwire.config import Config, state_directory
+from gpuwire.errors import ServerStartError, ServerStopped
+from gpuwire.server.admission import Admission, Authorizer
+from gpuwire.server.advertising import advertised_host
+from gpuwire.server.reception import Reception
+from gpuwire.server.supervision import ServedDevice
+from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
+from gpuwire.telemetry.logs import open_logger
+from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
+
+BACKSTOP_HEARTBEATS = 4
+"""The transport gives a silent link up after so many: later than the session does."""
 
 
 class Server:
-    """One server. Arguments that are None are taken from `config.server`."""
+    """One server. Arguments that are None are taken from `config.server`.
+
+    It lives in the event loop that `start` runs in. `start` and `stop` are called once each.
+    """
 
     def __init__(
         self,
@@ -22,22 +36,103 @@ class Server:
         state_dir: Path | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
-        raise NotImplementedError
+        """`devices` are numbers from `gpuwire devices`; empty is all. Clients see them numbered
+        anew from 0, in this order. `authorizer` replaces the token check."""
+        server = config.server
+        self._config = config
+        self._host = server.host if host is None else host
+        self._wanted_port = server.port if port is None else port
+        self._adapters = tuple(server.devices if devices is None else devices)
+        self._state_dir = state_dir or server.state_dir or state_directory()
+        self._logger = open_logger(server.logger, "server")
+        self._store = TokenStore(self._state_dir)
+        self._has_authorizer = authorizer is not None
+        self._admission = Admission(self._store, server, authorizer)
+        self._devices: list[ServedDevice] = []
+        self._reception: Reception | None = None
+        self._listener: Listener | None = None
+        self._ticket: Ticket | None = None
 
     @property
     def port(self) -> int:
         """The UDP port it listens on."""
-        raise NotImplementedError
+        assert self._listener is not None, "the server has not started"
+        return self._listener.port
 
     @property
     def ticket(self) -> str:
-        """The ticket that opens sessions here, with the token named `default`."""
-        raise NotImplementedError
+        """The ticket that opens sessions here. It carries the token named `default`, or none where
+        that was revoked or an authorizer judges."""
+        assert self._ticket is not None, "the server has not started"
+        return self._ticket.format()
 
     async def start(self) -> None:
-        """Listens and starts the device hosts; returns when sessions can be opened."""
-        raise NotImplementedError
+        """Starts the device hosts and listens; returns when sessions can be opened.
+
+        Raises `ServerStartError` (the address is taken), `NoAdapter`, `NoSuchDevice`, `DeviceLost`
+        (a device host died at its start), `ConfigError` (the state directory). Nothing is left
+        running then.
+        """
+        try:
+            identity = Identity.load_or_create(self._state_dir)
+            secret = None if self._has_authorizer else self._store.default_secret()
+            await self._start_devices()
+            await self._listen(identity)
+        except OSError as error:
+            await self.stop()
+            raise ServerStartError(
+                f"the state directory {self._state_dir} cannot be used: {error}", reason=str(error)
+            ) from error
+        except BaseException:
+            await self.stop()
+            raise
+        self._ticket = Ticket(
+            advertised_host(self._config.server.advertise, self._host),
+            self.port,
+            identity.fingerprint,
+            secret or "",
+        )
+        if secret is None and not self._has_authorizer:
+            self._logger.basic(
+                f"the token {DEFAULT_NAME!r} is revoked or expired, so the ticket carries none; "
+                "`gpuwire token add` makes others"
+            )
+        self._logger.basic(f"listening on {self._host}:{self.port}, {len(self._devices)} devices")
 
     async def stop(self) -> None:
-        """Tells every session, ends the device hosts, frees the port. May be called twice."""
-        raise NotImplementedError
+        """Tells every session, ends the device hosts, frees the port."""
+        if self._reception is not None:
+            await self._reception.close(ServerStopped("the server was stopped"))
+        if self._listener is not None:
+            await self._listener.close()
+            self._logger.basic("stopped")
+        devices, self._devices = self._devices, []
+        await asyncio.gather(*(device.stop() for device in devices))
+
+    async def _start_devices(self) -> None:
+        """The first device's host says how many adapters there are; the others start together."""
+        wanted = self._adapters
+        first = self._add_device(wanted[0] if wanted else 0)
+        if wanted:
+            for adapter in wanted[1:]:
+                self._add_device(adapter)
+            await asyncio.gather(*(device.start() for device in self._devices))
+            return
+        count = await first.start()
+        others = [self._add_device(adapter) for adapter in range(1, count)]
+        await asyncio.gather(*(device.start() for device in others))
+
+    def _add_device(self, adapter: int) -> ServedDevice:
+        device = ServedDevice(len(self._devices), adapter, self._config, self._logger)
+        self._devices.append(device)
+        return device
+
+    async def _listen(self, identity: Identity) -> None:
+        remote = self._config.remote
+        self._reception = Reception(self._config, self._admission, self._devices, self._logger)
+        silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
+        options = TransportOptions(
+            engine=remote.quic_engine, idle_timeout_seconds=max(silence, 30.0)
+        )
+        handler = self._reception.receive
+        self._listener = await listen(self._host, self._wanted_port, identity, handler, options)

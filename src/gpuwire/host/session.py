@@ -1,0 +1,231 @@
+"""One session inside the device host: its frames, its tensors, its replies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuwire.errors import GpuwireError, UnknownTensor
+from gpuwire.host.channel_messages import OpenSession, Payload, Replies, TasksTaken, ToFront
+from gpuwire.host.dataflow import Dataflow
+from gpuwire.host.device import Device
+from gpuwire.host.downloads import Outlets
+from gpuwire.host.reads import Reads
+from gpuwire.host.slots import SlotMemory, SlotPool
+from gpuwire.host.tensors import Failure, MemoryAccount, Tensor
+from gpuwire.host.uploads import Uploads
+from gpuwire.ids import RequestId
+from gpuwire.wire.codec import decode_tasks, encode_reply
+from gpuwire.wire.limits import WireLimits
+from gpuwire.wire.messages import (
+    Done,
+    DropTensors,
+    Failed,
+    ReadTensor,
+    RegisterTensor,
+    Reply,
+    RunOperation,
+    SyncStream,
+    Task,
+)
+from gpuwire.wire.records import to_record
+
+TURN_SECONDS = 0.002
+"""How long one session works before the next has its turn."""
+MAX_WAITING = 65_536
+"""Tasks that wait for tensors or for the client to read; above it no further frame is begun, and
+so, in the end, no further one is read from the client."""
+TAKEN_STEP_BYTES = 256 * 1024
+"""Frames are reported as taken in steps of this size: the front only needs to know roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a session is given: the way to the front, and when it has work."""
+
+    send: Callable[[ToFront], None]
+    wake: Callable[[], None]
+    memory: SlotMemory
+    slots: SlotPool
+    limits: WireLimits
+
+
+class HostSession:
+    """One session. `take_turn` does its work; everything else only hands it something."""
+
+    def __init__(self, opening: OpenSession, device: Device, ends: Ends) -> None:
+        self.number = opening.session
+        self.has_turn = False
+        """Whether the worker has a turn coming for it."""
+        self.account = MemoryAccount(opening.max_memory_bytes)
+        self._device = device
+        self._ends = ends
+        self._dataflow = Dataflow(device, self.account, ends.wake)
+        outlets = Outlets(self._reply, ends.send, ends.wake, ends.memory, ends.slots)
+        self.reads = Reads(self.number, device, self.account, outlets)
+        self.uploads = Uploads(
+            self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
+        )
+        self._frames: deque[tuple[deque[Task], int]] = deque()
+        self._taken = 0
+        self._replies: list[bytes] = []
+        self._syncs: set[asyncio.Task[None]] = set()
+        self._waiting_replies = 0
+        self._closed = False
+
+    def add_frame(self, count: int, body: Payload) -> None:
+        """Queues a frame's tasks. Raises what `decode_tasks` raises."""
+        tasks = deque(decode_tasks(bytes(body), count, self._ends.limits))
+        self._frames.append((tasks, len(body)))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+        if self._closed:
+            return False
+        return self._dataflow.has_ready or (bool(self._frames) and not self._is_full)
+
+    def take_turn(self) -> None:
+        """Works for `TURN_SECONDS` or until there is nothing to do. `ProtocolError` where a task
+        is one that no client may send."""
+        end = time.monotonic() + TURN_SECONDS
+        while self.has_work:
+            if self._dataflow.has_ready:
+                self._dataflow.run_ready()
+            else:
+                self._run_next_task()
+            if time.monotonic() > end:
+                break
+        self._report_taken()
+
+    def launched_streams(self) -> tuple[int, ...]:
+        """The compute streams that work was put on since the last call."""
+        return self._dataflow.launched_streams()
+
+    def close(self) -> int:
+        """Ends the session; returns how many bytes of device memory its tensors held."""
+        self._closed = True
+        freed = self.account.in_use
+        self._frames.clear()
+        self._replies.clear()
+        for sync in self._syncs:
+            sync.cancel()
+        self.reads.close()
+        self.uploads.close()
+        self._dataflow.close()
+        return freed
+
+    # --- Tasks ---
+
+    @property
+    def _is_full(self) -> bool:
+        waiting = self._dataflow.waiting + self.reads.waiting + self._waiting_replies
+        return waiting > MAX_WAITING
+
+    def _run_next_task(self) -> None:
+        tasks, size = self._frames[0]
+        if tasks:
+            self._run(tasks.popleft())
+        if not tasks:
+            self._frames.popleft()
+            self._taken += size
+
+    def _report_taken(self) -> None:
+        if self._taken >= TAKEN_STEP_BYTES and not self._closed:
+            self._ends.send(TasksTaken(self.number, self._taken))
+            self._taken = 0
+
+    def _run(self, task: Task) -> None:
+        match task:
+            case RunOperation(stream, operation):
+                self._dataflow.run_operation(operation, stream)
+            case RegisterTensor():
+                self.uploads.register(task)
+            case ReadTensor():
+                self._read(task)
+            case SyncStream():
+                self._sync(task)
+            case DropTensors(tensors):
+                for tensor_id in tensors:
+                    self._dataflow.tensors.drop(tensor_id)
+
+    def _read(self, task: ReadTensor) -> None:
+        tensor = self._dataflow.tensors.find(task.tensor)
+        if tensor is None:
+            error = UnknownTensor(
+                f"there is no tensor {task.tensor} in this session", tensor=task.tensor
+            )
+            self._reply(Failed(task.request, to_record(error), 0))
+            return
+        if not tensor.settled:
+            self._waiting_replies += 1
+            tensor.when_settled(lambda: self._read_waited(task, tensor))
+            return
+        self._read_settled(task, tensor)
+
+    def _read_waited(self, task: ReadTensor, tensor: Tensor) -> None:
+        self._waiting_replies -= 1
+        self._read_settled(task, tensor)
+
+    def _read_settled(self, task: ReadTensor, tensor: Tensor) -> None:
+        if tensor.failure is not None:
+            self._reply_failure(task.request, tensor.failure)
+        else:
+            assert tensor.value is not None
+            stream = self._dataflow.stream(task.stream)
+            self.reads.read(task.request, tensor.value, stream.number)
+
+    def _sync(self, task: SyncStream) -> None:
+        before = self._dataflow.arrivals
+        self._waiting_replies += 1
+
+        def tasks_ended() -> None:
+            sync = asyncio.ensure_future(self._sync_device(task, before))
+            self._syncs.add(sync)
+            sync.add_done_callback(self._syncs.discard)
+
+        self._dataflow.when_all_settled(task.stream, tasks_ended)
+
+    async def _sync_device(self, task: SyncStream, before: int) -> None:
+        try:
+            streams = [stream.number for stream in self._dataflow.streams(task.stream)]
+            completions = [self._device.server.sync((), number) for number in streams]
+            for completion in completions:
+                await completion
+        except GpuwireError as error:
+            self._device.note(error)
+            self._reply(Failed(task.request, to_record(error), 0))
+        else:
+            failure = self._dataflow.unreported_failure(task.stream, before)
+            if failure is None:
+                self._reply(Done(task.request))
+            else:
+                self._reply_failure(task.request, failure)
+        finally:
+            self._waiting_replies -= 1
+            self._ends.wake()
+
+    # --- Replies ---
+
+    def _reply_failure(self, request: RequestId, failure: Failure) -> None:
+        failure.reported = True
+        self._reply(Failed(request, to_record(failure.error), failure.location))
+
+    def _reply(self, reply: Reply) -> None:
+        """Sends a reply with all others of this turn of the loop."""
+        if self._closed:
+            return
+        if not self._replies:
+            asyncio.get_running_loop().call_soon(self._send_replies)
+        self._replies.append(encode_reply(reply))
+
+    def _send_replies(self) -> None:
+        if self._closed or not self._replies:
+            return
+        replies, self._replies = self._replies, []
+        body = b"".join(replies)
+        self.reads.replies_sent(len(body))
+        self._ends.send(Replies(self.number, len(replies), body))

@@ -1,0 +1,208 @@
+"""The device host's loop: what the front says goes to the sessions, which take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+
+from gpuwire.config import Config
+from gpuwire.errors import GpuwireError, ProtocolError
+from gpuwire.host.channel import Channel
+from gpuwire.host.channel_messages import (
+    ChannelMessage,
+    Configure,
+    DownloadCancelled,
+    EndSession,
+    HostFailed,
+    OpenSession,
+    Ping,
+    Pong,
+    Pull,
+    Ready,
+    RepliesWritten,
+    SessionBroken,
+    SessionEnded,
+    SlotFree,
+    Stop,
+    Tasks,
+    UploadBroken,
+    UploadChunk,
+)
+from gpuwire.host.device import Device
+from gpuwire.host.envelopes import pack_devices, pack_error
+from gpuwire.host.opening import open_device
+from gpuwire.host.session import Ends, HostSession
+from gpuwire.host.slots import SlotMemory, SlotPool
+from gpuwire.ids import RequestId
+from gpuwire.wire.limits import WireLimits
+
+IDLE_SECONDS = 0.001
+"""Launches are handed to the device after so long without further work, at the latest."""
+
+
+class Worker:
+    """One device host. `run` ends when the front says stop, or is gone, or the device is lost."""
+
+    def __init__(self, memory: SlotMemory) -> None:
+        self._memory = memory
+        self._slots = SlotPool(SlotMemory.to_front)
+        self._sessions: dict[int, HostSession] = {}
+        self._turns: deque[HostSession] = deque()
+        self._turn_due = False
+        self._idle: asyncio.TimerHandle | None = None
+        self._limits = WireLimits()
+        self._device: Device | None = None
+        self._channel: Channel | None = None
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+
+    async def run(self, connected: socket.socket) -> BaseException | None:
+        """Serves the front at the other end of a socket pair. Returns the error that ended the
+        device, or None."""
+        self._channel = await Channel.over(connected, self._handle, self._ended.set)
+        await self._ended.wait()
+        for number in tuple(self._sessions):
+            self._end_session(number)
+        self._channel.close()
+        return self._failure
+
+    # --- Messages ---
+
+    def _handle(self, message: ChannelMessage) -> None:
+        match message:
+            case Tasks(number, count, body):
+                self._add_frame(number, count, body)
+            case SlotFree(slot):
+                self._slots.release(slot)
+            case UploadChunk():
+                self._write_chunk(message)
+            case Pull(number, request, size):
+                if session := self._sessions.get(number):
+                    session.reads.pull(RequestId(request), size)
+            case RepliesWritten(number, size):
+                if session := self._sessions.get(number):
+                    session.reads.replies_written(size)
+            case UploadBroken(number, request):
+                if session := self._sessions.get(number):
+                    session.uploads.broken(RequestId(request))
+            case DownloadCancelled(number, request):
+                if session := self._sessions.get(number):
+                    session.reads.cancel(RequestId(request))
+            case OpenSession():
+                self._open_session(message)
+            case EndSession(number):
+                self._send(SessionEnded(number, self._end_session(number)))
+            case Ping(number):
+                self._send(Pong(number))
+            case Configure(adapter, payload):
+                self._configure(adapter, Config.model_validate_json(bytes(payload)))
+            case Stop():
+                self._ended.set()
+
+    def _configure(self, adapter: int, config: Config) -> None:
+        self._limits = WireLimits(max_frame_bytes=config.server.max_frame_bytes)
+        try:
+            opened = open_device(adapter, config, self._device_lost)
+        except GpuwireError as error:
+            self._device_lost(error)
+            return
+        self._device = opened.device
+        self._send(Ready(opened.adapters, pack_devices((opened.info,))))
+
+    def _open_session(self, opening: OpenSession) -> None:
+        assert self._device is not None and self._channel is not None
+
+        def wake() -> None:
+            self._queue(session)
+
+        ends = Ends(self._channel.send, wake, self._memory, self._slots, self._limits)
+        session = self._sessions[opening.session] = HostSession(opening, self._device, ends)
+
+    def _add_frame(self, number: int, count: int, body: bytes | bytearray | memoryview) -> None:
+        session = self._sessions.get(number)
+        if session is None:
+            return
+        try:
+            session.add_frame(count, body)
+        except ProtocolError as error:
+            self._break_session(session, error)
+            return
+        if self._turns:
+            self._queue(session)
+        else:
+            self._take_turn(session)
+
+    def _write_chunk(self, chunk: UploadChunk) -> None:
+        session = self._sessions.get(chunk.session)
+        if session is not None:
+            with self._memory.slot(chunk.slot, chunk.size) as data:
+                session.uploads.chunk(RequestId(chunk.request), chunk.offset, data)
+        self._send(SlotFree(chunk.slot))
+
+    def _end_session(self, number: int) -> int:
+        session = self._sessions.pop(number, None)
+        return session.close() if session is not None else 0
+
+    def _break_session(self, session: HostSession, error: ProtocolError) -> None:
+        self._end_session(session.number)
+        self._send(SessionBroken(session.number, pack_error(error)))
+
+    # --- Turns ---
+
+    def _queue(self, session: HostSession) -> None:
+        """Gives a session a turn after those that have one coming."""
+        if session.has_work and not session.has_turn:
+            session.has_turn = True
+            self._turns.append(session)
+            self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_due = False
+        session = self._turns.popleft()
+        session.has_turn = False
+        self._take_turn(session)
+        if self._turns:
+            self._plan_turn()
+
+    def _take_turn(self, session: HostSession) -> None:
+        try:
+            session.take_turn()
+        except ProtocolError as error:
+            self._break_session(session, error)
+        self._queue(session)
+        if not self._turns:
+            self._plan_flush()
+
+    def _plan_flush(self) -> None:
+        """Launches queued by the last turn must not wait for a neighbour that never comes."""
+        if self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        self._idle = None
+        assert self._device is not None
+        for session in self._sessions.values():
+            for stream in session.launched_streams():
+                # What failed is in its tensors already: `check` follows every operation.
+                with contextlib.suppress(GpuwireError):
+                    self._device.server.flush(stream)
+
+    # --- The device's end ---
+
+    def _device_lost(self, error: BaseException) -> None:
+        """Without its device the process has no purpose: the front starts another."""
+        if self._failure is None:
+            self._failure = error
+            self._send(HostFailed(pack_error(error)))
+            self._ended.set()
+
+    def _send(self, message: ChannelMessage) -> None:
+        assert self._channel is not None
+        self._channel.send(message)

@@ -1,0 +1,254 @@
+"""One device host: its process, the channel to it, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuwire.config import Config
+from gpuwire.errors import DeviceLost, GpuwireError
+from gpuwire.host.channel import Channel
+from gpuwire.host.channel_messages import (
+    ChannelMessage,
+    Configure,
+    EndSession,
+    HostFailed,
+    OpenSession,
+    Ping,
+    Pong,
+    Ready,
+    SessionEnded,
+    SlotFree,
+    Stop,
+    ToHost,
+    UploadChunk,
+)
+from gpuwire.host.envelopes import unpack_devices, unpack_error
+from gpuwire.host.slots import SlotMemory, SlotPool, anonymous_file
+from gpuwire.server.host_output import HostOutput
+from gpuwire.telemetry.logs import Logger
+from gpuwire.wire.messages import DeviceInfo
+
+STOP_SECONDS = 2.0
+"""A host that was told to stop, or whose channel ended, is killed after so long."""
+PING_SECONDS = 1.0
+
+
+class HostedSession(Protocol):
+    """A session, as its device host sees it."""
+
+    def handle_host(self, message: ChannelMessage) -> None:
+        """Takes a message about this session."""
+
+    def host_lost(self, reason: str) -> None:
+        """The host is gone, and all that the session had there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a host says once it is ready."""
+
+    info: DeviceInfo
+    adapters: int
+    """How many this machine has."""
+
+
+class DeviceHost:
+    """A device host from its start to its end. Make one with `start`; `wait_ended` must be awaited
+    by someone, since it is what tells the sessions."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, memory: SlotMemory, output: HostOutput
+    ) -> None:
+        self._process = process
+        self._memory = memory
+        self._output = output
+        self._channel: Channel | None = None
+        self._channel_lost = asyncio.Event()
+        self._ready: asyncio.Future[HostFacts] = asyncio.get_running_loop().create_future()
+        self._failure: GpuwireError | None = None
+        self._kill_reason: str | None = None
+        self._sessions: dict[int, HostedSession] = {}
+        self._ending: dict[int, asyncio.Future[int]] = {}
+        self._opened = 0
+        self._slots = SlotPool(SlotMemory.to_host)
+        self._ponged = asyncio.Event()
+
+    @classmethod
+    async def start(cls, adapter: int, config: Config, logger: Logger) -> DeviceHost:
+        """Starts the process for one of this machine's adapters. It is ready later."""
+        ours, theirs = socket.socketpair()
+        descriptor = anonymous_file(SlotMemory.size)
+        try:
+            memory = SlotMemory(descriptor)
+            process = await asyncio.create_subprocess_exec(
+                # -P: a module in the working directory must not stand in for one of ours.
+                *(sys.executable, "-P", "-m", "gpuwire.host"),
+                *("--channel", str(theirs.fileno()), "--slots", str(descriptor)),
+                *("--parent", str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(theirs.fileno(), descriptor),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(descriptor)
+        assert process.stderr is not None
+        host = cls(process, memory, HostOutput(process.stderr, logger, f"device host {adapter}"))
+        host._channel = await Channel.over(ours, host._handle, host._channel_lost.set)
+        host.send(Configure(adapter, config.model_dump_json().encode()))
+        return host
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be talked to."""
+        return not self._channel_lost.is_set()
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    async def ready(self) -> HostFacts:
+        """Returns once the host has its device. Raises the error that it could not start with."""
+        return await asyncio.shield(self._ready)
+
+    # --- Sessions ---
+
+    def open(self, session: HostedSession, max_memory_bytes: int, max_upload_bytes: int) -> int:
+        """Opens a session; returns its number here. `DeviceLost` if the host is gone."""
+        if not self.alive:
+            raise DeviceLost("the device host has ended; connect again")
+        self._opened += 1
+        self._sessions[self._opened] = session
+        self.send(OpenSession(self._opened, max_memory_bytes, max_upload_bytes))
+        return self._opened
+
+    async def end(self, number: int) -> int:
+        """Ends a session; returns how many bytes of device memory that freed."""
+        self._sessions.pop(number, None)
+        if not self.alive:
+            return 0
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ending[number] = ended
+        self.send(EndSession(number))
+        return await ended
+
+    def send(self, message: ToHost) -> None:
+        """Sends a message; never waits, and does nothing once the host is gone."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    async def send_chunk(
+        self, session: int, request: int, offset: int, data: bytearray | memoryview
+    ) -> None:
+        """Sends bytes of an upload through the next slot that is free; at most `SLOT_BYTES`."""
+        slot = await self._slots.acquire()
+        if not self.alive:
+            return
+        with self._memory.slot(slot, len(data)) as target:
+            target[:] = data
+        self.send(UploadChunk(session, request, offset, slot, len(data)))
+
+    def take_chunk(self, slot: int, size: int) -> bytes:
+        """The bytes of a download that the host put into a slot, which it gets back."""
+        with self._memory.slot(slot, size) as source:
+            data = bytes(source)
+        self.send(SlotFree(slot))
+        return data
+
+    # --- Its end ---
+
+    async def watch(self, seconds: float) -> None:
+        """Kills the host if it does not turn its loop for so long. Runs until cancelled."""
+        number = 0
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            number += 1
+            self._ponged.clear()
+            self.send(Ping(number))
+            try:
+                await asyncio.wait_for(self._ponged.wait(), seconds)
+            except TimeoutError:
+                self.kill(f"gave no sign of life for {seconds:g} s")
+
+    def stop(self) -> None:
+        """Tells the host to end; `wait_ended` sees it."""
+        self.send(Stop())
+
+    def kill(self, reason: str) -> None:
+        """Ends the process now; sessions are told the reason."""
+        self._kill_reason = reason
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def wait_ended(self) -> str:
+        """Waits for the process's end, tells its sessions and returns the reason. Nothing of the
+        host is left then."""
+        await self._channel_lost.wait()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            self.kill("closed its channel and went on")
+            await self._process.wait()
+        await self._output.ended()
+        reason = self._reason()
+        if not self._ready.done():
+            self._ready.set_exception(self._failure or DeviceLost(reason, reason=reason))
+            self._ready.exception()
+        for ended in self._ending.values():
+            if not ended.done():
+                ended.set_result(0)
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.host_lost(reason)
+        self._memory.close()
+        return reason
+
+    def _reason(self) -> str:
+        if self._failure is not None:
+            return str(self._failure)
+        code = self._process.returncode
+        assert code is not None
+        if self._kill_reason is not None:
+            return f"the device host {self._kill_reason} and was killed"
+        if code < 0:
+            how = f"was ended by signal {_signal_name(-code)}"
+        else:
+            how = f"ended with exit code {code}"
+        last_words = f": {self._output.last_line}" if self._output.last_line else ""
+        return f"the device host {how}{last_words}"
+
+    # --- Messages ---
+
+    def _handle(self, message: ChannelMessage) -> None:
+        match message:
+            case SlotFree(slot):
+                self._slots.release(slot)
+            case Ready(adapters, payload):
+                (info,) = unpack_devices(payload)
+                self._ready.set_result(HostFacts(info, adapters))
+            case HostFailed(payload):
+                self._failure = unpack_error(payload)
+            case Pong():
+                self._ponged.set()
+            case SessionEnded(number, freed):
+                ended = self._ending.pop(number, None)
+                if ended is not None and not ended.done():
+                    ended.set_result(freed)
+            case _:
+                session = self._sessions.get(message.session)  # type: ignore[union-attr]
+                if session is not None:
+                    session.handle_host(message)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,197 @@
+"""Reception: a new connection's Hello, its admission, and the session that comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from gpuwire.config import Config
+from gpuwire.errors import GpuwireError, LinkLost
+from gpuwire.ids import SessionId
+from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
+from gpuwire.server.session import FAREWELL_SECONDS, Link, Session
+from gpuwire.server.supervision import ServedDevice
+from gpuwire.telemetry.logs import Logger
+from gpuwire.transport import Connection, Stream
+from gpuwire.wire.limits import WireLimits
+from gpuwire.wire.messages import (
+    Close,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    SessionLimits,
+    Welcome,
+)
+from gpuwire.wire.session import ServerSession
+
+HELLO_SECONDS = 10.0
+"""A connection that has not said Hello after so long is closed."""
+HELLO_READ_BYTES = 64 * 1024
+LISTING_SECONDS = 60.0
+"""A connection that only asked for the devices is closed after so long without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """A connection that said Hello."""
+
+    link: Link
+    hello: Hello
+    early: Sequence[Message]
+    """What came behind the Hello in the same packet."""
+
+
+class Reception:
+    """Takes connections from the listener."""
+
+    def __init__(
+        self,
+        config: Config,
+        admission: Admission,
+        devices: Sequence[ServedDevice],
+        logger: Logger,
+    ) -> None:
+        self._config = config
+        self._admission = admission
+        self._devices = devices
+        self._logger = logger
+        self._limits = WireLimits(max_frame_bytes=config.server.max_frame_bytes)
+        self._server_name = f"gpuwire {version('gpuwire')} on {socket.gethostname()}"
+        self._sessions: set[Session] = set()
+        self._receiving: set[asyncio.Task[None]] = set()
+        self._closing: GpuwireError | None = None
+
+    async def receive(self, connection: Connection) -> None:
+        """Serves a connection until it ends."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._receiving.add(task)
+        try:
+            await self._serve(connection)
+        except GpuwireError as error:
+            self._logger.full(f"{connection.path.address} is gone: {error}")
+        finally:
+            self._receiving.discard(task)
+
+    async def close(self, reason: GpuwireError) -> None:
+        """Tells every session why it ends, and returns when all have ended."""
+        self._closing = reason
+        for session in tuple(self._sessions):
+            session.end(reason)
+        if self._receiving:
+            _, late = await asyncio.wait(self._receiving, timeout=2 * FAREWELL_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _serve(self, connection: Connection) -> None:
+        control = await asyncio.wait_for(connection.accept_control(), HELLO_SECONDS)
+        link = Link(connection, control, ServerSession(self._limits), self._limits)
+        try:
+            caller = await asyncio.wait_for(self._hear(link), HELLO_SECONDS)
+        except TimeoutError:
+            error = LinkLost(f"no Hello within {HELLO_SECONDS:g} s", seconds=HELLO_SECONDS)
+            await self._refuse(link, error, "a client")
+            return
+        except GpuwireError as error:
+            await self._refuse(link, error, "a client")
+            return
+        if caller is not None:
+            try:
+                await self._admit(caller)
+            except GpuwireError as error:
+                await self._refuse(link, error, caller.hello.client)
+
+    async def _hear(self, link: Link) -> _Caller | None:
+        """The client's Hello; None if it left before."""
+        while data := await link.control.reader.read(HELLO_READ_BYTES):
+            messages = link.wire.receive_data(data)
+            if messages and isinstance(messages[0], Hello):
+                return _Caller(link, messages[0], messages[1:])
+            if messages:
+                return None
+        return None
+
+    async def _admit(self, caller: _Caller) -> None:
+        hello = caller.hello
+        if self._closing is not None:
+            raise self._closing
+        address = caller.link.connection.path.address
+        request = AdmissionRequest(hello.token, hello.device, hello.client, address)
+        grant = await self._admission.authorize(request)
+        if hello.device is None:
+            await self._list_devices(caller)
+            return
+        self._admission.check_device(grant, hello.device, len(self._devices))
+        with self._admission.counted(grant):
+            await self._open_session(caller, grant, self._devices[hello.device])
+
+    async def _open_session(self, caller: _Caller, grant: Grant, device: ServedDevice) -> None:
+        server, hello = self._config.server, caller.hello
+        max_memory = tighter(server.max_memory_bytes, grant.limits.max_memory_bytes)
+        max_upload = tighter(server.max_upload_bytes, grant.limits.max_upload_bytes)
+        host = await asyncio.wait_for(device.host(), HELLO_SECONDS)
+        session = Session(caller.link, host, device.index, self._config.remote.heartbeat_seconds)
+        identity = SessionId(secrets.token_bytes(16))
+        welcome = self._welcome(caller, identity, max_upload, max_memory)
+        name = f"session {identity.hex()[:8]}"
+        self._logger.basic(
+            f"{name} opened: device {device.index}, token {grant.name!r}, {hello.client} at "
+            f"{caller.link.connection.path.address}"
+        )
+        self._sessions.add(session)
+        try:
+            reason, freed = await session.run(welcome, caller.early, max_memory, max_upload)
+        finally:
+            self._sessions.discard(session)
+        why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
+        self._logger.basic(f"{name} closed, {freed} bytes freed: {why}")
+
+    async def _list_devices(self, caller: _Caller) -> None:
+        """Answers with the devices, then with heartbeats, until the client leaves."""
+        wire, control = caller.link.wire, caller.link.control
+        control.writer.write_nowait(self._welcome(caller, None, 0, 0))
+        messages = caller.early
+        while not any(isinstance(message, Close) for message in messages):
+            for message in messages:
+                if isinstance(message, Heartbeat):
+                    control.writer.write_nowait(wire.send(HeartbeatReply(message.number)))
+            try:
+                read = control.reader.read(HELLO_READ_BYTES)
+                data = await asyncio.wait_for(read, LISTING_SECONDS)
+            except TimeoutError:
+                break
+            if not data:
+                break
+            messages = wire.receive_data(data)
+        await self._say_goodbye(control, wire.close())
+
+    def _welcome(
+        self, caller: _Caller, session: SessionId | None, max_upload: int, max_memory: int
+    ) -> bytes:
+        wire = caller.link.wire
+        devices = tuple(device.info for device in self._devices)
+        # A lost link ends its session in this version, so the grace it has is none.
+        limits = SessionLimits(self._limits.max_frame_bytes, max_upload, max_memory, 0.0)
+        return wire.send(Welcome(wire.version, session, devices, limits, self._server_name))
+
+    async def _refuse(self, link: Link, error: GpuwireError, client: str) -> None:
+        self._logger.basic(
+            f"refused {client} at {link.connection.path.address}: {type(error).__name__}: {error}"
+        )
+        await self._say_goodbye(link.control, link.wire.close(error))
+
+    async def _say_goodbye(self, control: Stream, last: bytes) -> None:
+        """Writes the last message and waits until the client's side has it."""
+        try:
+            if last:
+                control.writer.write_nowait(last)
+            control.writer.finish()
+            await asyncio.wait_for(control.writer.wait_acknowledged(), FAREWELL_SECONDS)
+        except (GpuwireError, TimeoutError):
+            # It does not take the message: closing the connection is all that is left.
+            return
