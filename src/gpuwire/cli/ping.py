@@ -28,15 +28,17 @@ def ping(
 
     Example: `gpuwire ping "gpuwire://gpu-box:4433?fp=…&token=…" --count 20`
     """
-    from gpuwire.client import connect
+    from gpuwire.client import connect, list_devices
 
     ticket = ticket or ticket_from_environment()
     if ticket is None:
         raise TicketError("no ticket: give one, or put it into GPUWIRE_URL")
-    with connect(ticket, device=device, config=load_config(config)) as opened:
+    loaded = load_config(config)
+    lent = list_devices(ticket, config=loaded)
+    with connect(ticket, device=device, config=loaded) as opened:
         rounds = track(range(count), "round trips", console=progress_console(), transient=True)
         seconds = [opened.ping() for _ in rounds]
-        path, info = opened.path, opened.info
+        path = opened.path
     facts = {
         "minimum_ms": min(seconds) * 1e3,
         "median_ms": statistics.median(seconds) * 1e3,
@@ -45,8 +47,7 @@ def ping(
         "address": path.address,
         "engine": path.engine,
         "datagram_bytes": path.datagram_bytes,
-        "device": info.name,
-        "device_index": info.index,
+        "devices": [{"index": each.index, "name": each.name} for each in lent],
     }
     if as_json:
         print_json(facts)
@@ -60,6 +61,6 @@ def ping(
             ),
             ("address", path.address),
             ("engine", f"{path.engine}, datagrams of {path.datagram_bytes} bytes"),
-            ("device", f"{info.index}: {info.name} ({info.backend}, {info.kind})"),
+            ("devices", "\n".join(f"{each.index}: {each.name}" for each in lent)),
         ]
     )

@@ -1,0 +1,113 @@
+"""`gpuwire serve` as a process: what it prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwire.transport import Ticket
+
+
+class Serving:
+    """Starts servers in one directory and sees to it that none is left behind."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._directory, self._environment = directory, environment
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "gpuwire.cli", "serve", "--state-dir", "state", *options],
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(server)
+        return server
+
+    def first_line(self, server: subprocess.Popen[str]) -> str:
+        assert server.stdout is not None
+        return server.stdout.readline().strip()
+
+    def stop(self, server: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
+        """What it still had to say on stdout and stderr; its exit code must be 0."""
+        server.send_signal(number)
+        output, log = server.communicate(timeout=30)
+        assert server.returncode == 0, log
+        return output, log
+
+    def close(self) -> None:
+        for server in self._started:
+            if server.poll() is None:
+                server.kill()
+            server.communicate()
+
+
+@pytest.fixture
+def serving(tmp_path: Path, server_environment: dict[str, str]) -> Iterator[Serving]:
+    serving = Serving(tmp_path, server_environment)
+    yield serving
+    serving.close()
+
+
+def test_a_server_for_the_network_says_where_it_can_be_reached(
+    serving: Serving, tmp_path: Path
+) -> None:
+    server = serving.start("--port", "0", "--ticket-file", "ticket", "--json")
+    facts = json.loads(serving.first_line(server))
+    ticket = Ticket.parse(facts["ticket"])
+    assert ticket.port == facts["port"] != 0
+    assert ticket.host not in ("0.0.0.0", "::", "")
+    written = tmp_path / "ticket"
+    assert written.read_text().strip() == facts["ticket"]
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    output, log = serving.stop(server, signal.SIGINT)
+    assert output == "", "one line was promised"
+    assert "Traceback" not in log
+
+
+def test_the_ticket_stays_the_same_from_start_to_start(serving: Serving) -> None:
+    options = ("--host", "127.0.0.1", "--port", "0", "--advertise", "gpu-box.example")
+    tickets = []
+    for _ in range(2):
+        server = serving.start(*options)
+        tickets.append(Ticket.parse(serving.first_line(server)))
+        serving.stop(server, signal.SIGTERM)
+    first, second = tickets
+    assert first.host == second.host == "gpu-box.example"
+    assert first.fingerprint == second.fingerprint
+    assert first.token == second.token
+
+
+def test_a_port_that_is_taken_is_named(serving: Serving) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        server = serving.start("--host", "127.0.0.1", "--port", str(port))
+        output, log = server.communicate(timeout=60)
+    assert server.returncode == 1
+    assert output == ""
+    error = log.splitlines()[-1]
+    assert error.startswith("gpuwire: ")
+    assert str(port) in error
+
+
+def test_a_device_that_is_not_there_is_named(serving: Serving) -> None:
+    server = serving.start("--host", "127.0.0.1", "--port", "0", "--device", "99")
+    output, log = server.communicate(timeout=60)
+    assert server.returncode == 1
+    assert output == ""
+    error = log.splitlines()[-1]
+    assert error.startswith("gpuwire: ")
+    assert "99" in error
