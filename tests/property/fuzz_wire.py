@@ -29,8 +29,8 @@ from gpuwire.wire.messages import Hello, ReplyFrame, SessionLimits, TaskFrame, W
 from gpuwire.wire.records import from_record, to_record
 from gpuwire.wire.session import ClientSession, ServerSession
 
-PEAK_BYTES = 32 * 1024 * 1024
-"""Above the worst that the limits allow: a whole frame, and 80 times two items' limits."""
+PEAK_BYTES = 24 * 1024 * 1024
+"""Above the worst that the limits allow for frames of this size: 80 times two items' limits."""
 
 _GOLDEN = json.loads((Path(__file__).parent.parent / "wire" / "golden.json").read_text())
 ITEMS = {

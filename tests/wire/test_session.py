@@ -207,6 +207,11 @@ def test_a_frame_above_the_servers_limit_is_refused_before_it_is_sent() -> None:
     assert (frame.sequence, frame.tasks) == (1, most)
 
 
+def test_a_server_with_higher_limits_sends_no_more_than_a_client_takes() -> None:
+    _, server = opened(WireLimits(max_frame_bytes=1 << 30))
+    assert server.max_body_bytes == DEFAULT_LIMITS.max_frame_bytes - MAX_FRAME_HEAD_BYTES
+
+
 def test_the_longest_frame_passes() -> None:
     client, server = opened(WireLimits(max_frame_bytes=5000))
     body = bytes(client.max_body_bytes)

@@ -21,8 +21,9 @@ class WireLimits:
     """A server's limit on any message until it has accepted the client's `Hello`."""
     max_message_bytes: int = 256 * KIB
     """A message that carries no frame."""
-    max_frame_bytes: int = 8 * MIB
-    """A message that carries a frame, its own length prefix left out."""
+    max_frame_bytes: int = 32 * MIB
+    """A message that carries a frame, its own length prefix left out. A server tells a client its
+    own with `SessionLimits`; a client's is this one."""
     max_item_bytes: int = 128 * KIB
     """One task or reply. It bounds what a hostile item can make the decoder build before the item
     is known to be wrong, which is up to 80 times its encoded size."""

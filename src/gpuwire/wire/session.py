@@ -223,6 +223,8 @@ class ServerSession(Session):
         versions: tuple[int, ...] = PROTOCOL_VERSIONS,
     ) -> None:
         super().__init__(Role.SERVER, limits, limits.max_hello_bytes)
+        # A client does not tell its limit, so it may be the usual one.
+        self._peer_frame_bytes = min(limits.max_frame_bytes, DEFAULT_LIMITS.max_frame_bytes)
         self._versions = versions
         self.version = 0
         """The version to name in `Welcome`; known once `Hello` came, 0 before."""
