@@ -27,7 +27,8 @@ class CastAttributes:
 
 @dataclass(frozen=True, slots=True)
 class ReduceAttributes:
-    """sum, prod, mean, min, max, any, all: sorted non-negative axes; the result's type."""
+    """sum, prod, mean, min, max, any, all: sorted non-negative axes; the result's type, in which
+    sums and products are also computed."""
 
     axes: tuple[int, ...]
     keepdims: bool
