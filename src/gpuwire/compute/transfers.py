@@ -166,11 +166,11 @@ class Transfers:
             self._patch_bytes(bytes(data[whole:]), used, start + whole, stream)
 
     def _write_staged(self, staging: Staging, used: Slice, start: int, stream: Stream) -> None:
-        buffer = staging.take()
-        if buffer is None:
-            self._write_copied(staging.view, used, start, stream)
-            return
         size = staging.size
+        buffer, ours = staging.take()
+        if not ours:
+            self._write_copied(memoryview(buffer.bytes_at(0, size)), used, start, stream)
+            return
         whole = size if start + size >= used.size else size & -4
         tail = bytes(buffer.bytes_at(whole, size - whole))
         self._uploads.adopt(buffer, stream)
@@ -194,9 +194,7 @@ class Transfers:
         base = start & -self._alignment
         mask = (1 << (8 * len(tail))) - 1
         params = struct.pack("<3I", (start - base) // 4, mask, int.from_bytes(tail, "little"))
-        self._launcher.run(
-            self._patch, (1, 1, 1), [(used, base, (start + 4) - base)], params, stream
-        )
+        self._launcher.run(self._patch, (1, 1, 1), [(used, base, start + 4)], params, stream)
 
 
 def _with_empty(views: list[memoryview], empty: list[bool]) -> list[memoryview]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwire.compute.host_buffers import HostBuffer, HostBuffers
-from gpuwire.compute.native import Usage, ffi, lib
+from gpuwire.compute.native import Pointer, Usage, ffi, lib
 from gpuwire.compute.polling import MAP_WRITE, Poller
 from gpuwire.compute.storage import Storage
 from gpuwire.compute.streams import Stream
@@ -21,32 +21,49 @@ ALIGNMENT = 16
 class Staging:
     """Host memory on loan: fill `view` and hand it to `WgpuServer.write`, or drop it."""
 
-    __slots__ = ("_buffer", "_pool", "size", "view")
+    __slots__ = ("_buffer", "_loan", "size", "view")
 
     def __init__(self, buffer: HostBuffer, size: int, pool: HostBuffers) -> None:
-        self._buffer: HostBuffer | None = buffer
-        self._pool = pool
         self.size = size
-        self.view = memoryview(buffer.bytes_at(0, size))
-        """Writable; gone once the staging was written."""
+        self._buffer = buffer
+        self._loan = _Loan(buffer, pool)
+        owned = ffi.gc(buffer.address, self._loan)
+        self.view = memoryview(ffi.buffer(owned, size))
+        """Writable; released by `write`."""
 
-    def __del__(self) -> None:
-        if self._buffer is not None:
-            self._pool.returned.append(self._buffer)
-
-    def take(self) -> HostBuffer | None:
-        """The buffer, which then is the caller's; None while somebody else holds a view of it.
+    def take(self) -> tuple[HostBuffer, bool]:
+        """The buffer, and whether it is the caller's now: it is not while somebody else holds a
+        view of it (an array made of `view`); it then returns to its pool when that is gone.
 
         Raises InvalidHandle the second time.
         """
-        if self._buffer is None:
+        loan = self._loan
+        if loan.taken:
             raise InvalidHandle("this staging memory was written already: ask for another")
-        try:
-            self.view.release()
-        except BufferError:
-            return None
-        buffer, self._buffer = self._buffer, None
-        return buffer
+        loan.taken = loan.keep = True
+        self.view.release()
+        loan.keep = loan.ended
+        return self._buffer, loan.ended
+
+
+class _Loan:
+    """Called when the last view of staging memory is gone, on whatever thread."""
+
+    __slots__ = ("_buffer", "_pool", "ended", "keep", "taken")
+
+    def __init__(self, buffer: HostBuffer, pool: HostBuffers) -> None:
+        self._buffer = buffer
+        self._pool = pool
+        self.taken = self.keep = self.ended = False
+
+    def __call__(self, _address: Pointer) -> None:
+        self.ended = True
+        if self.keep:
+            return
+        if self._pool.closed:
+            lib.wgpuBufferRelease(self._buffer.pointer)
+        else:
+            self._pool.returned.append(self._buffer)
 
 
 class Uploads:
