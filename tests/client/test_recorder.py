@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def test_an_operation_is_a_task_over_ids_and_its_result_has_a_type(recording: Re
 
 def test_the_task_carries_the_line_of_the_program(recording: Recording) -> None:
     x = recording.tensor()
-    line = test_the_task_carries_the_line_of_the_program.__code__.co_firstlineno + 3
+    line = sys._getframe().f_lineno + 1
     recording.recorder.operation(STREAM, ADD, (x, x), NO_ATTRIBUTES)
     run = recording.sent()[1]
     assert isinstance(run, RunOperation)

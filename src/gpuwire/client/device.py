@@ -176,6 +176,7 @@ class Device(DeviceFacts):
 
     def ping(self) -> float:
         """Seconds of one round trip through the server's network process."""
+        self._session.raise_if_ended()
         return self._loop.run(self._session.ping())
 
     @property

@@ -146,6 +146,11 @@ class Session:
         """Why the session ended; None while it is open."""
         return self._ended
 
+    def raise_if_ended(self) -> None:
+        """Raises why the session ended, if it did."""
+        if self._ended is not None:
+            raise fresh(self._ended)
+
     @property
     def is_foreign(self) -> bool:
         """Whether this process is a forked child of the one that opened the session."""
@@ -229,8 +234,7 @@ class Session:
 
     async def ping(self) -> float:
         """Seconds of one round trip through the server's front, past everything queued."""
-        if self._ended is not None:
-            raise fresh(self._ended)
+        self.raise_if_ended()
         return await self._heartbeats.ping()
 
     async def wait_sent(self) -> None:
@@ -276,29 +280,22 @@ class Session:
             if self._link.connection.close_cause is not None:
                 # The server's last word may still lie unread, and it says more than the link's end.
                 await asyncio.wait(tasks[:1])
-            self._end(self._cause_of(next(task for task in tasks if task.done())))
+            cause = _cause_of(next(task for task in tasks if task.done()), self)
+            self._end(cause)
+            if isinstance(cause, ProtocolError):
+                await self._tell(cause)
         finally:
+            self._link.connection.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _cause_of(self, part: asyncio.Task[None]) -> GpuwireError:
-        """Why the session ends, from the part that ended."""
-        error = part.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if isinstance(error, ProtocolError):
-            with suppress(GpuwireError):  # The server may have closed the session already.
-                self._writer.send(Close(to_record(error)))
-        if isinstance(error, ConnectionClosed):
-            lost = LinkLost(f"the server closed the connection to {self.address}: {error}")
-            lost.__cause__ = error
-            return lost
-        if isinstance(error, GpuwireError):
-            return error
-        failed = SessionError(f"the session with {self.name} failed on this side: {error!r}")
-        failed.__cause__ = error
-        return failed
+    async def _tell(self, error: ProtocolError) -> None:
+        """Tells the server what it did wrong, unless it was the server that found the fault."""
+        with suppress(GpuwireError, TimeoutError):
+            self._writer.send(Close(to_record(error)))
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._writer.finish()
 
     def _end(self, cause: GpuwireError) -> None:
         """The one way a session ends; the first cause stands."""
@@ -312,7 +309,6 @@ class Session:
         self._pending.fail_all(self._ended)
         self._heartbeats.fail(self._ended)
         self.room.set()
-        self._link.connection.close()
 
     async def _unless_ended(self, work: Coroutine[Any, Any, None]) -> None:
         """Waits for `work`, but not beyond the session's end, whose cause is then raised."""
@@ -391,6 +387,22 @@ class Session:
         self.recorder.abandon(cause)
         self._ended = cause
         self.room.set()
+
+
+def _cause_of(part: asyncio.Task[None], session: Session) -> GpuwireError:
+    """Why a session ends, from the part of it that ended."""
+    error = part.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ConnectionClosed):
+        lost = LinkLost(f"the server closed the connection to {session.address}: {error}")
+        lost.__cause__ = error
+        return lost
+    if isinstance(error, GpuwireError):
+        return error
+    failed = SessionError(f"the session with {session.name} failed on this side: {error!r}")
+    failed.__cause__ = error
+    return failed
 
 
 def timed_out(what: str, session: Session, seconds: float) -> RequestTimeout:
