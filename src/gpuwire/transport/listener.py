@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from gpuwire.errors import LinkLost, ServerStartError
+from gpuwire.errors import GpuwireError, LinkLost, ServerStartError
 from gpuwire.transport.connecting import is_loopback
 from gpuwire.transport.connection import Connection
 from gpuwire.transport.datagrams import DatagramSocket
@@ -57,8 +57,9 @@ async def listen(
 ) -> Listener:
     """Binds UDP `host`:`port` (0: any free port) and serves it.
 
-    `handler(connection)` runs as a task for each connection that completed its handshake; when it
-    returns, the connection is closed; when it raises, the loop's exception handler is told as well.
+    `handler(connection)` runs as a task for each connection that completed its handshake. When it
+    returns, the connection is closed; when it raises a `GpuwireError`, the client is told its
+    message; of any other exception the loop's exception handler is told, and not the client.
     `::` takes IPv4 clients too. Raises `ServerStartError` when the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
@@ -97,12 +98,14 @@ class Listener:
         self._handlers: dict[Connection, asyncio.Task[None]] = {}
         self._proof = AddressProof()
         self._is_closing = False
+        self.port = self._socket.port
+        """The port that is bound, also where 0 was asked for."""
         self.counts = ListenerCounts()
 
     @property
-    def port(self) -> int:
-        """The port that is bound, also where 0 was asked for."""
-        return self._socket.port
+    def open_connections(self) -> int:
+        """Connections now, with the handshakes under way."""
+        return len(self._ids)
 
     async def close(self, error_code: int = 0, reason: str = "") -> None:
         """Tells every client, lets the handlers end (cancels those that do not within a second) and
@@ -235,6 +238,10 @@ class Listener:
         code, reason = 0, ""
         try:
             await self._handler(connection)
+        except GpuwireError as error:
+            # Whoever reads a connection that ends meets its cause: that is no fault.
+            if connection.close_cause is None:
+                code, reason = HANDLER_FAILED, error.message
         except Exception as error:  # noqa: BLE001 - a handler's fault must not end the listener
             code, reason = HANDLER_FAILED, "the server failed while serving this connection"
             self._loop.call_exception_handler(
