@@ -242,6 +242,8 @@ def test_a_reply_in_a_tasks_place_is_malformed() -> None:
         (b"\x92\x10\xdd\x7f\xff\xff\xff", "array"),
         (b"\x92\x10\xdc\x04\x01", "array"),
         (b"\x92\x10\xdf\x7f\xff\xff\xff", "map"),
+        (b"\x92\x10\x81\x01\x01", "map"),
+        (b"\x92\x10\xd6\xff\x00\x00\x00\x01", "ext"),
         (b"\xdd" + (1 << 31).to_bytes(4, "big"), "array"),
     ],
 )

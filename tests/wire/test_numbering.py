@@ -94,3 +94,6 @@ def test_an_acknowledgement_is_due_by_bytes_too() -> None:
     assert counter.acknowledgement_owed
     counter.take_in(2, 1)
     assert counter.acknowledgement_due
+    counter.tell()
+    counter.take_in(3, 1)
+    assert not counter.acknowledgement_due

@@ -255,6 +255,23 @@ def test_garbage_breaks_the_session_and_can_be_answered() -> None:
     assert server.close() == b""
 
 
+def test_what_comes_after_the_end_is_dropped() -> None:
+    client, server = opened()
+    server.receive_data(client.close())
+    farewell = server.close()
+    assert client.receive_data(farewell + encode_message(Heartbeat(1))) == [Close(None)]
+    assert client.receive_data(b"anything") == []
+
+
+def test_an_end_that_has_closed_has_nothing_to_answer_to_garbage() -> None:
+    for end in opened():
+        end.close()
+        with pytest.raises(MalformedMessage):
+            end.receive_data(b"\x00\x00\x00\x01\xc1")
+        assert end.state is SessionState.CLOSED
+        assert end.close() == b""
+
+
 def test_a_close_from_any_state_raises_nothing() -> None:
     for end in (ClientSession(), ServerSession(), *opened()):
         assert end.close(ValueError("x"))
