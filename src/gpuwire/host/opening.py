@@ -40,7 +40,7 @@ def open_device(
             index=adapter,
             count=len(found),
         )
-    server = WgpuServer.init(adapter)
+    server = WgpuServer.init(adapter, memory=config.memory, streaming=config.streaming)
     lowering = Lowering(server)
     device = Device(server, lowering, lost)
     return OpenedDevice(device, describe(found[adapter], lowering), len(found))

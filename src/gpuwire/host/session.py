@@ -38,6 +38,8 @@ TURN_SECONDS = 0.002
 MAX_WAITING = 65_536
 """Tasks that wait for tensors or for the client to read; above it no further frame is begun, and
 so, in the end, no further one is read from the client."""
+REPLY_FRAME_BYTES = 1024 * 1024
+"""One frame of replies; a smaller limit of the wire counts."""
 TAKEN_STEP_BYTES = 256 * 1024
 """Frames are reported as taken in steps of this size: the front only needs to know roughly."""
 
@@ -72,6 +74,8 @@ class HostSession:
         self._frames: deque[tuple[deque[Task], int]] = deque()
         self._taken = 0
         self._replies: list[bytes] = []
+        self._reply_bytes = 0
+        self._most_reply_bytes = min(REPLY_FRAME_BYTES, ends.limits.max_frame_bytes * 3 // 4)
         self._syncs: set[asyncio.Task[None]] = set()
         self._waiting_replies = 0
         self._closed = False
@@ -218,14 +222,18 @@ class HostSession:
         """Sends a reply with all others of this turn of the loop."""
         if self._closed:
             return
+        data = encode_reply(reply)
+        if self._reply_bytes + len(data) > self._most_reply_bytes:
+            self._send_replies()
         if not self._replies:
             asyncio.get_running_loop().call_soon(self._send_replies)
-        self._replies.append(encode_reply(reply))
+        self._replies.append(data)
+        self._reply_bytes += len(data)
 
     def _send_replies(self) -> None:
         if self._closed or not self._replies:
             return
-        replies, self._replies = self._replies, []
+        replies, self._replies, self._reply_bytes = self._replies, [], 0
         body = b"".join(replies)
         self.reads.replies_sent(len(body))
         self._ends.send(Replies(self.number, len(replies), body))

@@ -31,7 +31,7 @@ from gpuwire.host.channel_messages import (
     UploadChunk,
 )
 from gpuwire.host.device import Device
-from gpuwire.host.envelopes import pack_devices, pack_error
+from gpuwire.host.envelopes import pack_devices, pack_error, wire_limits
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
 from gpuwire.host.slots import SlotMemory, SlotPool
@@ -66,6 +66,8 @@ class Worker:
         for number in tuple(self._sessions):
             self._end_session(number)
         self._channel.close()
+        if self._device is not None:
+            self._device.server.close()
         return self._failure
 
     # --- Messages ---
@@ -102,7 +104,7 @@ class Worker:
                 self._ended.set()
 
     def _configure(self, adapter: int, config: Config) -> None:
-        self._limits = WireLimits(max_frame_bytes=config.server.max_frame_bytes)
+        self._limits = wire_limits(config.server)
         try:
             opened = open_device(adapter, config, self._device_lost)
         except GpuwireError as error:

@@ -11,13 +11,13 @@ from importlib.metadata import version
 
 from gpuwire.config import Config
 from gpuwire.errors import GpuwireError, LinkLost
+from gpuwire.host.envelopes import wire_limits
 from gpuwire.ids import SessionId
 from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
 from gpuwire.server.session import FAREWELL_SECONDS, Link, Session
 from gpuwire.server.supervision import ServedDevice
 from gpuwire.telemetry.logs import Logger
 from gpuwire.transport import Connection, Stream
-from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
     Close,
     Heartbeat,
@@ -60,7 +60,7 @@ class Reception:
         self._admission = admission
         self._devices = devices
         self._logger = logger
-        self._limits = WireLimits(max_frame_bytes=config.server.max_frame_bytes)
+        self._limits = wire_limits(config.server)
         self._server_name = f"gpuwire {version('gpuwire')} on {socket.gethostname()}"
         self._sessions: set[Session] = set()
         self._receiving: set[asyncio.Task[None]] = set()

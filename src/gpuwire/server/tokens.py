@@ -160,9 +160,12 @@ class TokenStore:
         """The records, to be changed in place; stored at the end, by one process at a time."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(self.directory / _LOCK):
+            # Read anew: within one tick of the file system's clock two versions can look alike.
+            self._stamp = None
             records = list(self.records())
             yield records
             write_private(self.directory / _FILE, _format(records))
+            self._stamp = None
 
 
 def write_private(path: Path, text: str) -> None:
