@@ -97,7 +97,7 @@ def select(items: tuple[Item, ...], shape: Shape, index_shape: Shape = ()) -> Se
     slices = SliceAttributes(tuple(starts), tuple(steps), tuple(lengths))
     return Selection(
         slices,
-        slices.lengths == shape and all(step == 1 for step in steps),
+        slices.lengths == shape and steps.count(1) == len(steps),
         _gather(items, arrays, slices.lengths, index_shape) if arrays else None,
         tuple(layout),
         tuple(result),
@@ -124,8 +124,12 @@ def value_shape(selection: Selection, shape: Shape) -> Shape:
 
 def _expand(items: tuple[Item, ...], rank: int) -> list[Item]:
     """The key with its Ellipsis written out and every dimension named."""
-    named = sum(1 for item in items if item is not None and item is not Ellipsis)
-    ellipses = sum(1 for item in items if item is Ellipsis)
+    named, ellipses = 0, 0
+    for item in items:
+        if item is Ellipsis:
+            ellipses += 1
+        elif item is not None:
+            named += 1
     if ellipses > 1:
         raise IndexingError("an index may have only one Ellipsis ('...')")
     if named > rank:

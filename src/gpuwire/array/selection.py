@@ -45,6 +45,9 @@ _SLICE_ASSIGN = OPERATIONS["slice_assign"]
 _TAKE = OPERATIONS["take"]
 _WHERE = OPERATIONS["where"]
 
+# A tuple: isinstance() with a union of types costs several times as much.
+_HOST_INDEX = (np.ndarray, list)
+
 Index = Any
 """An index array of a key: an `Array` or a NumPy array, of integers."""
 
@@ -126,7 +129,7 @@ def _parse(x: Array, key: Any) -> _Key:
 
 
 def _is_index_array(x: Array, item: object) -> bool:
-    return item.__class__ is x.__class__ or isinstance(item, np.ndarray | list)
+    return item.__class__ is x.__class__ or isinstance(item, _HOST_INDEX)
 
 
 def _index_arrays(x: Array, item: Any) -> list[tuple[Index, int | None]]:
