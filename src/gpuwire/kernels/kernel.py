@@ -23,6 +23,11 @@ class Access(Enum):
 
     READ = "read"
     READ_WRITE = "read_write"
+    """What it held before may be read, so a tainted buffer stays tainted. (Bytes that were never
+    written count as there, for kernels that fill a fresh buffer piece by piece.)"""
+    WRITE = "write"
+    """Every byte of the range is written before the kernel reads it: what it held does not matter.
+    The source declares it `read_write`, WGSL has nothing narrower."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

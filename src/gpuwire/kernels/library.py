@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 
 _TEMPLATES: tuple[tuple[str, tuple[dict[str, str], ...]], ...] = (
     ("float32.wgsl", ({},)),
@@ -65,7 +66,7 @@ def _definitions() -> dict[str, str]:
             for placeholder, value in substitution.items():
                 written = written.replace(f"${placeholder}", value)
             starts = [match.start() for match in _DEFINITION.finditer(written)]
-            for start, end in zip(starts, [*starts[1:], len(written)], strict=True):
+            for start, end in pairwise([*starts, len(written)]):
                 body = written[start:end].strip()
                 match = _DEFINITION.match(body)
                 assert match is not None

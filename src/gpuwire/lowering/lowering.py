@@ -1,19 +1,32 @@
 """Lowering: op-graphs over values become kernel launches on a compute server.
 
 `Lowering` is the face that a device host uses. A graph is planned once for each layout of its
-inputs and then run from the plan: a row of steps, each a launch, a new view, or an operation that
-the device cannot do and NumPy does on the host.
+inputs and then run from the plan: a row of steps, each an allocation, a launch, or an operation
+that the device cannot do and NumPy does on the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
+from gpuwire.compute.handles import Handle
 from gpuwire.compute.server import WgpuServer
+from gpuwire.errors import ArgumentError
+from gpuwire.ir.attributes import CastAttributes
 from gpuwire.ir.dtypes import DType
-from gpuwire.ir.graphs import OpGraph
+from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
+from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType
-from gpuwire.lowering.values import Value
+from gpuwire.lowering.builder import KernelCache
+from gpuwire.lowering.facts import device_facts
+from gpuwire.lowering.plan_cache import PlanCache
+from gpuwire.lowering.planner import check_dtype, plan_graph
+from gpuwire.lowering.steps import Plan
+from gpuwire.lowering.values import Value, contiguous_value
+
+MAX_GRAPHS = 4096
+MAX_LAYOUTS = 256
+"""Of one graph."""
 
 
 class Lowering:
@@ -22,32 +35,64 @@ class Lowering:
     Not safe for use from several threads, as the server itself is not.
     """
 
-    def __init__(self, server: WgpuServer) -> None:
-        raise NotImplementedError
+    def __init__(
+        self, server: WgpuServer, *, max_graphs: int = MAX_GRAPHS, max_layouts: int = MAX_LAYOUTS
+    ) -> None:
+        self._server = server
+        self._facts = device_facts(server.utilities().properties)
+        self._kernels = KernelCache()
+        self._plans = PlanCache(max_graphs, max_layouts)
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
         """The data types that the device has; others are refused with `UnsupportedDType`."""
-        raise NotImplementedError
+        return self._facts.dtypes
 
     def allocate(self, type_: TensorType, stream: int) -> Value:
-        """An uninitialised contiguous tensor. `OutOfMemory`, `UnsupportedDType`."""
-        raise NotImplementedError
+        """An uninitialised contiguous tensor. Raises `OutOfMemory`, `UnsupportedDType`."""
+        check_dtype(self._facts, type_)
+        handle = Handle()
+        # An empty tensor has memory too: nothing is ever bound with size 0.
+        self._server.initialize_memory(handle, max(1, type_.nbytes), stream)
+        return contiguous_value(handle, type_)
 
     def contiguous(self, value: Value, stream: int) -> Value:
         """The value itself where it is contiguous at offset 0, else a copy that is: what `read`
         takes."""
-        raise NotImplementedError
+        if value.offset == 0 and value.is_contiguous:
+            return value
+        plan = self._plan(_copy_graph(value.type), (value,))
+        copies = plan.run(self._server, (value,), (), stream)
+        assert isinstance(copies, tuple)
+        return copies[0]
 
     def execute(
         self, graph: OpGraph, inputs: Sequence[Value], scalars: Sequence[Scalar], stream: int
     ) -> tuple[Value, ...] | Awaitable[tuple[Value, ...]]:
         """Run a graph; its outputs in order.
 
-        The result is a tuple unless a step runs on the host in NumPy: then it is an awaitable, whose
-        launches before the first host step are queued at the call and the others when it is
-        awaited. Outputs may share memory with inputs (views). Errors of planning (`LaunchError`,
-        `UnsupportedDType`, `OutOfMemory`) are raised at the call; those of device work taint
-        the outputs, as the compute server's contract says.
+        The result is a tuple unless a step runs on the host in NumPy: then it is an awaitable. Its
+        launches before the first host step are queued at the call, the others when it is awaited;
+        it must be awaited, once. Outputs may share memory with inputs (views).
+
+        Errors of planning (`LaunchError` for an operation over more memory than the device binds
+        at once and that cannot be split, `UnsupportedDType`, `OutOfMemory`) are raised at the
+        call; those of device work taint the outputs, as the compute server's contract says.
         """
-        raise NotImplementedError
+        return self._plan(graph, inputs).run(self._server, inputs, scalars, stream)
+
+    def _plan(self, graph: OpGraph, inputs: Sequence[Value]) -> Plan:
+        layouts = tuple([(value.strides, value.offset) for value in inputs])
+        plan = self._plans.find(graph, layouts)
+        if plan is None:
+            found = tuple(value.type for value in inputs)
+            if found != graph.inputs:
+                raise ArgumentError(f"the graph takes {graph.inputs}, not {found}")
+            plan = plan_graph(graph, layouts, self._kernels, self._facts)
+            self._plans.add(graph, layouts, plan)
+        return plan
+
+
+def _copy_graph(type_: TensorType) -> OpGraph:
+    cast = Node(OPERATIONS["cast"], (InputRef(0),), CastAttributes(type_.dtype), type_)
+    return OpGraph((type_,), (cast,), (NodeRef(0),))

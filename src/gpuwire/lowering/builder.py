@@ -1,0 +1,164 @@
+"""What the planners of the operation classes write into: a plan in the making."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from gpuwire.errors import LaunchError
+from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import ScalarRef
+from gpuwire.ir.tensors import Scalar, Shape, TensorType
+from gpuwire.kernels.kernel import Kernel
+from gpuwire.kernels.shader_types import encode_scalar
+from gpuwire.lowering.facts import BINDING_ALIGNMENT, DeviceFacts
+from gpuwire.lowering.layouts import Placed, Strides, extent, placed_contiguously
+from gpuwire.lowering.steps import (
+    AllocateStep,
+    BufferRange,
+    HostStep,
+    KernelStep,
+    Plan,
+    ReleaseStep,
+    ScalarWords,
+    Step,
+)
+
+Operand = Placed | ScalarRef
+"""A tensor of the plan, or a scalar that each run brings along."""
+
+
+class KernelCache:
+    """One kernel for each thing that kernels are generated for, made at its first use."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[Hashable, Kernel] = {}
+
+    def kernel(self, key: Hashable, generate: Callable[[], Kernel]) -> Kernel:
+        """The kernel of `key`, generated if it is new."""
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = generate()
+        return kernel
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range to bind, and an offset in elements from its beginning."""
+
+    buffer: BufferRange
+    offset: int
+
+
+class PlanBuilder:
+    """Collects steps and slots."""
+
+    def __init__(self, kernels: KernelCache, facts: DeviceFacts, inputs: int) -> None:
+        self.kernels = kernels
+        self.facts = facts
+        self._steps: list[Step] = []
+        self._inputs = inputs
+        self._slots = inputs
+        self._waits = False
+
+    def allocate(self, type_: TensorType) -> Placed:
+        """A new contiguous tensor."""
+        placed = placed_contiguously(self._slots, type_)
+        self._slots += 1
+        # An empty tensor has memory too: nothing is ever bound with size 0.
+        self._steps.append(AllocateStep(placed.slot, max(1, type_.nbytes)))
+        return placed
+
+    def launch(
+        self,
+        kernel: Kernel,
+        workgroups: int,
+        buffers: Sequence[BufferRange],
+        words: Sequence[int],
+        scalars: Sequence[ScalarWords] = (),
+        constants: bytes = b"",
+    ) -> None:
+        """Add a launch. Words are taken modulo 2^32; constants come between them and the
+        scalars."""
+        packed = struct.pack(f"<{len(words)}I", *(word & 0xFFFFFFFF for word in words))
+        self._steps.append(
+            KernelStep(kernel, workgroups, tuple(buffers), packed + constants, tuple(scalars))
+        )
+
+    def host(self, step: HostStep) -> None:
+        """Add an operation in NumPy."""
+        self._steps.append(step)
+        self._waits = True
+
+    def window(
+        self, placed: Placed, shape: Shape, strides: Strides, offset: int, what: str
+    ) -> Window:
+        """What to bind to reach the elements of a non-empty view of `placed`'s slot; see
+        `LaunchError` in `Lowering.execute`."""
+        first, last = extent(shape, strides, offset)
+        itemsize = placed.dtype.itemsize
+        start = first * itemsize // BINDING_ALIGNMENT * BINDING_ALIGNMENT
+        end = -(-last * itemsize // 16) * 16
+        if start and end <= self.facts.max_binding_bytes:
+            start = 0  # One range for all views of a slot: one bind group.
+        if end - start > self.facts.max_binding_bytes:
+            raise LaunchError(
+                f"{what} reaches over {end - start} bytes of one tensor in a single launch; the "
+                f"device binds {self.facts.max_binding_bytes} at once. Work on slices of it",
+                kernel=what,
+            )
+        assert start % itemsize == 0
+        return Window(BufferRange(placed.slot, start, end - start), offset - start // itemsize)
+
+    def whole(self, placed: Placed, what: str) -> BufferRange:
+        """A contiguous tensor at the beginning of its slot, to bind."""
+        return self.window(placed, placed.shape, placed.strides, placed.offset, what).buffer
+
+    def finish(self, outputs: Sequence[Placed]) -> Plan:
+        """The plan. Memory that no later step and no output needs is let go of on the way."""
+        kept = {output.slot for output in outputs}
+        last_use: dict[int, int] = {}
+        for number, step in enumerate(self._steps):
+            for slot in _slots_of(step):
+                last_use[slot] = number
+        ends: dict[int, list[int]] = {}
+        for slot, number in last_use.items():
+            if slot not in kept and number + 1 < len(self._steps):
+                ends.setdefault(number, []).append(slot)
+        steps: list[Step] = []
+        for number, step in enumerate(self._steps):
+            steps.append(step)
+            if number in ends:
+                steps.append(ReleaseStep(tuple(ends[number])))
+        return Plan(tuple(steps), self._slots, tuple(outputs), self._waits)
+
+
+def _slots_of(step: Step) -> list[int]:
+    match step:
+        case AllocateStep():
+            return [step.slot]
+        case KernelStep():
+            return [part.slot for part in step.buffers]
+        case HostStep():
+            read = [operand.slot for operand in step.operands if isinstance(operand, Placed)]
+            return [*read, step.result.slot]
+    return []
+
+
+def scalar_words(ref: ScalarRef) -> ScalarWords:
+    """The parameter words of one scalar."""
+    index, dtype = ref.index, ref.dtype
+
+    def words(scalars: Sequence[Scalar]) -> bytes:
+        return encode_scalar(scalars[index].value, dtype)
+
+    return words
+
+
+def constant_words(value: float, dtype: DType) -> bytes:
+    """The parameter words of a number that is part of the plan."""
+    return encode_scalar(value, dtype)

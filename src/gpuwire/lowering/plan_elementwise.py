@@ -1,0 +1,199 @@
+"""Planning elementwise programs: the form of kernel, the dimensions, the number of launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuwire.errors import LaunchError
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import Node, ScalarRef
+from gpuwire.ir.tensors import Shape, TensorType
+from gpuwire.kernels import elementwise
+from gpuwire.kernels.elementwise import Load, LoadForm, Program, elementwise_kernel
+from gpuwire.kernels.elementwise import Step as ProgramStep
+from gpuwire.kernels.expressions import OF_EACH_OPERAND, has_expression
+from gpuwire.kernels.shader_types import QUAD
+from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
+from gpuwire.lowering.facts import BINDING_ALIGNMENT
+from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
+from gpuwire.lowering.steps import BufferRange
+
+
+def compute_dtype(node: Node, operands: Sequence[Operand]) -> DType:
+    """The type in which an elementwise operation runs."""
+    name = node.definition.name
+    if name == "cast":
+        return node.type.dtype
+    if name in OF_EACH_OPERAND:
+        return dt.bool_
+    dtypes = tuple(operand.dtype for operand in operands)
+    return dt.promote_all(dtypes[1:] if name == "where" else dtypes)
+
+
+def runs_on_device(node: Node, operands: Sequence[Operand]) -> bool:
+    """Whether kernels have the operation in the type it runs in."""
+    return has_expression(node.definition.name, compute_dtype(node, operands))
+
+
+def plan_elementwise(builder: PlanBuilder, node: Node, operands: Sequence[Operand]) -> Placed:
+    """One elementwise operation."""
+    step = ProgramStep(
+        node.definition.name,
+        tuple(range(len(operands))),
+        compute_dtype(node, operands),
+        node.type.dtype,
+    )
+    return plan_program(builder, (step,), operands, node.type)
+
+
+def plan_copy(builder: PlanBuilder, operand: Operand, type_: TensorType) -> Placed:
+    """A contiguous tensor of the operand's elements, broadcast and converted to `type_`."""
+    return plan_program(builder, (), [operand], type_)
+
+
+def plan_constant(builder: PlanBuilder, value: float, type_: TensorType) -> Placed:
+    """A contiguous tensor of one number."""
+    result = builder.allocate(type_)
+    if type_.size:
+        program = Program((Load(type_.dtype, LoadForm.SCALAR),), (), type_.dtype)
+        constants = constant_words(value, type_.dtype)
+        _Launches(builder, program, result, [], (), constants).plan((type_.size,))
+    return result
+
+
+def plan_program(
+    builder: PlanBuilder,
+    steps: tuple[ProgramStep, ...],
+    operands: Sequence[Operand],
+    type_: TensorType,
+) -> Placed:
+    """A program over operands that broadcast to the result's shape."""
+    result = builder.allocate(type_)
+    if not type_.size:
+        return result
+    tensors = [operand for operand in operands if isinstance(operand, Placed)]
+    shape, strides = collapsed(
+        type_.shape, [broadcast_strides(tensor, type_.shape) for tensor in tensors]
+    )
+    if not shape:
+        shape, strides = (1,), [(0,) for _ in tensors]
+    views = list(zip(tensors, strides, strict=True))
+    quads = _quads_fit(shape, type_.dtype, views)
+    by_tensor = iter(views)
+    loads = tuple(
+        Load(operand.dtype, LoadForm.SCALAR)
+        if isinstance(operand, ScalarRef)
+        else Load(operand.dtype, _form(*next(by_tensor), quads=quads))
+        for operand in operands
+    )
+    program = Program(loads, steps, type_.dtype)
+    scalars = tuple(operand for operand in operands if isinstance(operand, ScalarRef))
+    _Launches(builder, program, result, views, scalars, b"", quads=quads).plan(shape)
+    return result
+
+
+def _quads_fit(shape: Shape, result: DType, views: Sequence[tuple[Placed, Strides]]) -> bool:
+    """Whether the quad form may be used.
+
+    A last quad that is not full is read and written whole: memory is padded to 16 bytes, which
+    is enough for elements of up to four.
+    """
+    if shape[-1] % QUAD == 0:
+        return True
+    return len(shape) == 1 and all(
+        dtype.itemsize <= 4 for dtype in (result, *(tensor.dtype for tensor, _ in views))
+    )
+
+
+def _form(tensor: Placed, strides: Strides, *, quads: bool) -> LoadForm:
+    if not quads:
+        return LoadForm.STRIDED
+    if strides[-1] == 0:
+        return LoadForm.UNIFORM
+    whole_quads = all(stride % QUAD == 0 for stride in (*strides[:-1], tensor.offset))
+    return LoadForm.QUAD if strides[-1] == 1 and whole_quads else LoadForm.STRIDED
+
+
+class _Launches:
+    """The launches of one program: one, or several where a tensor is larger than a binding."""
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        program: Program,
+        result: Placed,
+        views: Sequence[tuple[Placed, Strides]],
+        scalars: Sequence[ScalarRef],
+        constants: bytes,
+        *,
+        quads: bool | None = None,
+    ) -> None:
+        self._builder = builder
+        self._program = program
+        self._result = result
+        self._views = views
+        self._scalars = tuple(scalar_words(ref) for ref in scalars)
+        self._constants = constants
+        self._quads = result.dtype.itemsize <= 4 if quads is None else quads
+
+    def plan(self, shape: Shape) -> None:
+        """Add launches that cover `shape`, split along its first dimension where need be."""
+        row = math.prod(shape[1:])
+        itemsize = self._result.dtype.itemsize
+        limit = self._builder.facts.max_binding_bytes
+        row_bytes = max(
+            [row * itemsize]
+            + [_row_bytes(tensor, strides, shape) for tensor, strides in self._views]
+        )
+        if row_bytes * shape[0] <= limit:
+            self._launch(shape, 0)
+            return
+        aligned = BINDING_ALIGNMENT // math.gcd(BINDING_ALIGNMENT, row * itemsize)
+        rows = (limit - 2 * BINDING_ALIGNMENT) // row_bytes // aligned * aligned
+        if rows < 1:
+            raise LaunchError(
+                f"{self._program.name}: {aligned} rows of {row_bytes} bytes are more than the "
+                f"{limit} that the device binds at once. Work on slices of the array",
+                kernel=self._program.name,
+            )
+        for start in range(0, shape[0], rows):
+            self._launch((min(rows, shape[0] - start), *shape[1:]), start)
+
+    def _launch(self, shape: Shape, start: int) -> None:
+        builder, program, quads = self._builder, self._program, self._quads
+        rank, count = len(shape), math.prod(shape)
+        kernel = builder.kernels.kernel(
+            (program, rank, quads), lambda: elementwise_kernel(program, rank, quads)
+        )
+        words = [count, *shape[:-1], shape[-1] // QUAD if quads else shape[-1]]
+        buffers = []
+        views = iter(self._views)
+        for load in program.loads:
+            if load.form is LoadForm.SCALAR:
+                continue
+            tensor, strides = next(views)
+            offset = tensor.offset + start * strides[0]
+            window = builder.window(tensor, shape, strides, offset, program.name)
+            buffers.append(window.buffer)
+            match load.form:
+                case LoadForm.QUAD:
+                    words += [window.offset // QUAD, *(stride // QUAD for stride in strides[:-1])]
+                case LoadForm.UNIFORM:
+                    words += [window.offset, *strides[:-1]]
+                case LoadForm.STRIDED:
+                    words += [window.offset, *strides]
+        itemsize = self._result.dtype.itemsize
+        first = start * math.prod(shape[1:]) * itemsize
+        buffers.append(BufferRange(self._result.slot, first, -(-count * itemsize // 16) * 16))
+        groups = elementwise.workgroups(count, program.result, quads)
+        builder.launch(kernel, groups, buffers, words, self._scalars, self._constants)
+
+
+def _row_bytes(tensor: Placed, strides: Strides, shape: Shape) -> int:
+    """Bytes that one step along the first dimension takes at most."""
+    inner = sum(
+        abs(stride) * (length - 1) for stride, length in zip(strides[1:], shape[1:], strict=True)
+    )
+    return max(abs(strides[0]), inner + 1) * tensor.dtype.itemsize

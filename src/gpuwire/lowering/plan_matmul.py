@@ -1,0 +1,90 @@
+"""Planning matrix products: the tile by the size, the batch by strides."""
+
+from __future__ import annotations
+
+from gpuwire.ir.graphs import Node
+from gpuwire.ir.tensors import TensorType
+from gpuwire.kernels.matmul import MatmulSpec, Tile, matmul_accumulator, matmul_kernel
+from gpuwire.kernels.shader_types import shader_type
+from gpuwire.lowering.builder import PlanBuilder
+from gpuwire.lowering.facts import DeviceFacts
+from gpuwire.lowering.layouts import Placed, broadcast_strides, collapsed
+from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
+
+SMALL = Tile(16, 16, 16, 1, 1)
+MIDDLE = Tile(64, 64, 16, 4, 4)
+LARGE = Tile(128, 128, 8, 8, 8)
+
+
+def plan_matmul(builder: PlanBuilder, node: Node, left: Placed, right: Placed) -> Placed:
+    """One product of matrices or of batches of them."""
+    type_ = node.type
+    if not type_.size:
+        return builder.allocate(type_)
+    if not left.shape[-1]:
+        return plan_constant(builder, 0.0, type_)
+    accumulate = matmul_accumulator(type_.dtype)
+    product = builder.allocate(TensorType(accumulate, type_.shape))
+    _launch(builder, left, right, product)
+    if accumulate is type_.dtype:
+        return product
+    return plan_copy(builder, product, type_)
+
+
+def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) -> None:
+    m, k = left.shape[-2:]
+    n = right.shape[-1]
+    batch = product.shape[:-2]
+    lengths, (left_batch, right_batch) = collapsed(
+        batch, [_batch_strides(left, batch), _batch_strides(right, batch)]
+    )
+    batches = product.type.size // (m * n)
+    tile = _tile(builder.facts, product, m, n, batches)
+    spec = MatmulSpec(
+        left.dtype,
+        right.dtype,
+        product.dtype,
+        len(lengths),
+        tile,
+        left_by_rows=abs(left.strides[-1]) <= abs(left.strides[-2]),
+        right_by_rows=abs(right.strides[-1]) <= abs(right.strides[-2]),
+    )
+    kernel = builder.kernels.kernel(spec, lambda: matmul_kernel(spec))
+    tiles_m, tiles_n = -(-m // tile.rows), -(-n // tile.columns)
+    windows = [
+        builder.window(
+            side,
+            (*lengths, *side.shape[-2:]),
+            (*strides, *side.strides[-2:]),
+            side.offset,
+            "matmul",
+        )
+        for side, strides in ((left, left_batch), (right, right_batch))
+    ]
+    words = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n]
+    words += [windows[0].offset, *left.strides[-2:], windows[1].offset, *right.strides[-2:]]
+    words += [*lengths, *left_batch, *right_batch]
+    buffers = [window.buffer for window in windows] + [builder.whole(product, "matmul")]
+    builder.launch(kernel, tiles_m * tiles_n * batches, buffers, words)
+
+
+def _batch_strides(side: Placed, batch: tuple[int, ...]) -> tuple[int, ...]:
+    matrices = side.viewed(side.shape[:-2], side.strides[:-2], side.offset)
+    return broadcast_strides(matrices, batch)
+
+
+def _tile(facts: DeviceFacts, product: Placed, m: int, n: int, batches: int) -> Tile:
+    """The largest tile that still gives the device enough workgroups and fits its memory."""
+    size = shader_type(product.dtype).dtype.itemsize
+    for tile in (LARGE, MIDDLE):
+        workgroups = -(-m // tile.rows) * -(-n // tile.columns) * batches
+        shared = (tile.rows + tile.columns) * tile.depth * size
+        if (
+            min(m, n) >= tile.rows // 2
+            and workgroups >= (64 if tile is LARGE else 4)
+            and size <= 4
+            and shared <= facts.max_workgroup_memory
+            and tile.workgroup_size <= facts.max_workgroup_invocations
+        ):
+            return tile
+    return SMALL
