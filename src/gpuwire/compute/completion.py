@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
-from gpuwire.errors import RequestTimeout
+from gpuwire.errors import GpuwireError, RequestTimeout
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Completion(Generic[T]):
@@ -58,15 +59,20 @@ class Completion(Generic[T]):
         """Set the error that waiting raises."""
         self._end(None, error)
 
-    def then(self, change: Callable[[T], T]) -> Completion[T]:
+    def then(self, change: Callable[[T], U]) -> Completion[U]:
         """One that ends with `change` of this one's result, or with the same error."""
-        changed = Completion[T](drive=lambda _: self._ended(), watch=self._watch)
+        changed = Completion[U](drive=lambda _: self._ended(), watch=self._watch)
 
         def pass_on() -> None:
             if self._error is not None:
                 changed.fail(self._error)
+                return
+            try:
+                value = change(self.result())
+            except GpuwireError as error:
+                changed.fail(error)
             else:
-                changed.succeed(change(self.result()))
+                changed.succeed(value)
 
         self._callbacks_or_call(pass_on)
         return changed

@@ -52,35 +52,35 @@ class LaunchScope:
             return None
         return first_failure(marks, start, min(end, used.size), fresh=fresh)
 
-    def enter(self, stream: Stream, reads: Sequence[Range], writes: Sequence[Range]) -> bool:
-        """Claim `writes`. False: something in `reads`, or what `writes` held, is tainted; then
-        the outputs are tainted with the first cause and the body is to be skipped."""
+    def enter(
+        self,
+        stream: Stream,
+        reads: Sequence[Range],
+        updates: Sequence[Range],
+        writes: Sequence[Range],
+    ) -> bool:
+        """Claim `writes`. False: something in `reads` or `updates` is tainted; then the outputs
+        are tainted with the first cause and the body is to be skipped. `updates` are those of the
+        writes that may read what they overwrite; never written bytes are no failure there."""
         cause: Failure | None = None
         for used, start, end in reads:
             found = self.failure(used, start, end)
             if found is not None and (cause is None or found.order < cause.order):
                 cause = found
-        for used, start, end in writes:
-            # A kernel may read what it overwrites, so an output's own failure stays with it.
-            if used.marks is not None or self.failed_batches:
-                found = self.failure(used, start, end, fresh=True)
-                if found is not None and (cause is None or found.order < cause.order):
-                    cause = found
+        for used, start, end in updates:
+            found = self.failure(used, start, end, fresh=True)
+            if found is not None and (cause is None or found.order < cause.order):
+                cause = found
+        if self.failed_batches:
+            for used, _, _ in writes:
+                if used.written_batch in self.failed_batches:
+                    self._taint_whole(used)
         if cause is not None:
             _mark(writes, cause)
             return False
         self._claims.append((stream, writes))
         _mark(writes, CLAIMED)
         return True
-
-    def overwrite(self, stream: Stream, writes: Sequence[Range]) -> None:
-        """Claim bytes whose old contents do not matter, whatever became of them."""
-        if self.failed_batches:
-            for used, _, _ in writes:
-                if used.written_batch in self.failed_batches:
-                    self._taint_whole(used)
-        self._claims.append((stream, writes))
-        _mark(writes, CLAIMED)
 
     def leave(self, stream: Stream, writes: Sequence[Range]) -> None:
         """The work is on its way: its bytes exist."""

@@ -9,22 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwire.compute.adapters import AdapterProperties
+from gpuwire.compute.capture import Captures
 from gpuwire.compute.handles import Binding
-from gpuwire.compute.indirect import IndirectCounts
+from gpuwire.compute.indirect import COUNTS_BYTES, IndirectCounts
 from gpuwire.compute.launch_scope import LaunchScope, Range
 from gpuwire.compute.launches import Indirect, LaunchArguments, LaunchMode, WorkgroupCount
 from gpuwire.compute.memory.pages import Page
 from gpuwire.compute.memory.slices import Slice
-from gpuwire.compute.native import NULL, Pointer, lib
+from gpuwire.compute.native import NULL, Pointer, Usage, lib
 from gpuwire.compute.programs import Program, Programs
+from gpuwire.compute.replay import RecordedLaunch
 from gpuwire.compute.scheduler import Scheduler
-from gpuwire.compute.storage import Storage
+from gpuwire.compute.storage import OwnBuffer, Storage
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.timings import Timings
 from gpuwire.compute.uniforms import Uniform, Uniforms
 from gpuwire.errors import GpuwireError, InvalidHandle, LaunchError
 from gpuwire.kernels.kernel import Access, Kernel
 
 _READ = Access.READ
+_READ_WRITE = Access.READ_WRITE
 
 Grid = tuple[int, int, int]
 
@@ -38,6 +42,7 @@ class Prepared:
     pages: list[Page]
     slices: list[Slice]
     reads: list[Range]
+    updates: list[Range]
     writes: list[Range]
 
 
@@ -53,6 +58,8 @@ class Launcher:
         scheduler: Scheduler,
         scope: LaunchScope,
         indirect: IndirectCounts,
+        captures: Captures,
+        timings: Timings,
     ) -> None:
         self._storage = storage
         self._programs = programs
@@ -60,6 +67,8 @@ class Launcher:
         self._scheduler = scheduler
         self._scope = scope
         self._indirect = indirect
+        self._captures = captures
+        self._timings = timings
         self._alignment_mask = properties.storage_alignment - 1
         self._max_binding = properties.max_binding_bytes
         self._max_workgroups = properties.max_workgroups
@@ -70,7 +79,7 @@ class Launcher:
         kernel: Kernel,
         count: WorkgroupCount,
         args: LaunchArguments,
-        stream: Stream,
+        stream_id: int,
         mode: LaunchMode,
     ) -> None:
         """See `WgpuServer.launch`."""
@@ -80,19 +89,23 @@ class Launcher:
         program = self._programs.program(kernel)
         if mode is LaunchMode.SKIP:
             return
+        stream = self._scheduler.stream(stream_id)
         indirect: Binding | None = None
         grid = (1, 1, 1)
         if isinstance(count, Indirect):
             indirect = count.binding
         else:
             grid = self._grid(kernel, count)
+        if self._captures.windows and self._captures.is_capturing(stream_id):
+            self._record(stream_id, kernel, args, grid, indirect, stream)
+            return
         prepared = self._prepare(kernel, program, args)
         if indirect is not None:
             prepared.reads.append(self._counts_range(kernel, indirect))
         if program.failure is not None:
             self._scope.taint(stream, prepared.writes, program.failure)
             return
-        if not self._scope.enter(stream, prepared.reads, prepared.writes):
+        if not self._scope.enter(stream, prepared.reads, prepared.updates, prepared.writes):
             return
         try:
             self._encode(prepared, args.params, grid, indirect, stream)
@@ -113,7 +126,9 @@ class Launcher:
         for used, start, end in buffers:
             ranges += (used.page.number, used.offset + start, end - start)
         pages = [used.page for used, _, _ in buffers]
-        prepared = Prepared(program, tuple(ranges), pages, [used for used, _, _ in buffers], [], [])
+        prepared = Prepared(
+            program, tuple(ranges), pages, [used for used, _, _ in buffers], [], [], []
+        )
         self._encode(prepared, params, grid, None, stream)
 
     def compile_queued(self) -> None:
@@ -122,7 +137,11 @@ class Launcher:
         for kernel in queued:
             self._programs.program(kernel)
 
-    def _prepare(self, kernel: Kernel, program: Program, args: LaunchArguments) -> Prepared:
+    def _prepare(
+        self, kernel: Kernel, program: Program, args: LaunchArguments, *, every: bool = False
+    ) -> Prepared:
+        """Check the arguments. Reads and updates of bytes that all exist are left out, unless
+        `every` one is wanted."""
         buffers = args.buffers
         if len(buffers) != len(kernel.access):
             raise LaunchError(
@@ -139,8 +158,10 @@ class Launcher:
         pages: list[Page] = []
         slices: list[Slice] = []
         reads: list[Range] = []
+        updates: list[Range] = []
         writes: list[Range] = []
         storage, mask, max_binding = self._storage, self._alignment_mask, self._max_binding
+        failed = bool(self._scope.failed_batches)
         for binding, access in zip(buffers, kernel.access, strict=True):
             used = binding.handle.slice
             start, size = binding.offset, binding.size
@@ -159,11 +180,15 @@ class Launcher:
             pages.append(page)
             slices.append(used)
             ranges += (page.number, used.offset + start, (size + 3) & -4)
-            if access is not _READ:
+            suspect = used.marks is not None or failed or every
+            if access is _READ:
+                if suspect:
+                    reads.append((used, start, end))
+            else:
                 writes.append((used, start, end))
-            elif used.marks is not None or self._scope.failed_batches:
-                reads.append((used, start, end))
-        return Prepared(program, tuple(ranges), pages, slices, reads, writes)
+                if suspect and access is _READ_WRITE:
+                    updates.append((used, start, end))
+        return Prepared(program, tuple(ranges), pages, slices, reads, updates, writes)
 
     def _encode(
         self,
@@ -176,6 +201,8 @@ class Launcher:
         program = prepared.program
         # First: to make room it may submit the open batch, and the slices note which one that is.
         uniform = self._uniform(program, params, stream) if program.uniform_bytes else None
+        if stream.pending_windows:
+            self._timings.open_pending(stream)
         for used in prepared.slices:
             if used.touched_by is stream:
                 used.touched_batch = stream.batch
@@ -214,6 +241,43 @@ class Launcher:
 
     def _uniform(self, program: Program, params: bytes, stream: Stream) -> Uniform:
         return self._uniforms.place(params.ljust(program.uniform_bytes, b"\0"), stream)
+
+    def _record(
+        self,
+        stream_id: int,
+        kernel: Kernel,
+        args: LaunchArguments,
+        grid: Grid,
+        indirect: Binding | None,
+        stream: Stream,
+    ) -> None:
+        """Add a launch to the stream's window, with everything its replay will need."""
+        program = self._programs.program(kernel)
+        prepared = self._prepare(kernel, program, args, every=True)
+        if program.failure is not None:
+            self._captures.doom(stream_id, program.failure)
+            return
+        uniform = self._uniform(program, args.params, stream) if program.uniform_bytes else None
+        counts = own = None
+        reads = prepared.reads
+        if indirect is not None:
+            used, start, _ = counts_range = self._counts_range(kernel, indirect)
+            reads = [*reads, counts_range]
+            counts = (used.page.buffer, used.offset + start)
+            own = OwnBuffer(self._storage, COUNTS_BYTES, Usage.INDIRECT | Usage.COPY_DST)
+        launch = RecordedLaunch(
+            program,
+            self._group(prepared, uniform),
+            args.params.ljust(program.immediate_bytes, b"\0") if program.immediate_bytes else b"",
+            uniform,
+            grid,
+            counts,
+            own,
+            tuple(reads),
+            tuple(prepared.updates),
+            tuple(prepared.writes),
+        )
+        self._captures.record(stream_id, launch)
 
     def _counts_range(self, kernel: Kernel, counts: Binding) -> Range:
         used = counts.handle.slice

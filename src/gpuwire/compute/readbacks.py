@@ -48,6 +48,22 @@ class Readbacks:
                 place,
                 (end - start + 3) & -4,
             )
+        return self._map(buffer, places, total, stream)
+
+    def read_buffer(
+        self, source: Pointer, size: int, stream: Stream
+    ) -> Completion[list[memoryview]]:
+        """The first `size` bytes of a buffer of the server's own."""
+        buffer = self.pool.find(size) or self.pool.create(size)
+        lib.wgpuCommandEncoderCopyBufferToBuffer(
+            stream.copying(), source, 0, buffer.pointer, 0, size
+        )
+        return self._map(buffer, [(0, size)], size, stream)
+
+    def _map(
+        self, buffer: HostBuffer, places: Sequence[tuple[int, int]], total: int, stream: Stream
+    ) -> Completion[list[memoryview]]:
+        """Submit the copies into `buffer`, and hand out its places when they have ended."""
         stream.submit()
         completion: Completion[list[memoryview]] = self._poller.completion()
 

@@ -62,6 +62,11 @@ class Scheduler:
         if stream.launches >= self.tasks_max:
             stream.submit()
 
+    def replayed(self, stream: Stream) -> None:
+        """A graph was added to the open batch, and counts as its launches."""
+        if stream.launches >= self.tasks_max:
+            stream.submit()
+
     def written(self, stream: Stream, size: int) -> None:
         """Count written bytes; submits when they become many."""
         stream.bytes_written += size

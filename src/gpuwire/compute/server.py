@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpuwire.compute.adapters import AdapterProperties, open_adapter
+from gpuwire.compute.capture import Captures
 from gpuwire.compute.completion import Completion
 from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
 from gpuwire.compute.indirect import IndirectCounts
@@ -25,11 +26,12 @@ from gpuwire.compute.readbacks import Readbacks
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.timings import Timings
 from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
 from gpuwire.compute.uploads import Staging, Uploads
 from gpuwire.config import MemoryConfig, StreamingConfig
-from gpuwire.errors import ArgumentError, ExecutionError, GpuwireError
+from gpuwire.errors import ArgumentError, CaptureError, ExecutionError, GpuwireError
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.logs import Logger, open_logger
 
@@ -107,6 +109,7 @@ class WgpuServer:
         backend: Backend,
         timing_method: TimingMethod,
         utilities: ServerUtilities,
+        captures: Captures | None = None,
         *,
         max_streams: int = StreamingConfig().max_streams,
     ) -> None:
@@ -118,6 +121,7 @@ class WgpuServer:
         self._device = device
         self._claims: list[Claim] = []
         self._closed = False
+        self._captures = captures or Captures()
         properties = utilities.properties
         self._storage = Storage(
             device, memory_properties.max_buffer, memory_properties.limit, utilities.logger
@@ -145,6 +149,13 @@ class WgpuServer:
             self._on_failed_batch,
         )
         self._scope = LaunchScope(self)
+        self._timings = Timings(
+            device,
+            self._storage,
+            self._poller,
+            self._readbacks,
+            by_device=timing_method is TimingMethod.DEVICE,
+        )
         self._launcher = Launcher(
             properties,
             self._storage,
@@ -153,6 +164,8 @@ class WgpuServer:
             self._scheduler,
             self._scope,
             self._indirect,
+            self._captures,
+            self._timings,
         )
         self._transfers = Transfers(
             self._storage,
@@ -268,6 +281,7 @@ class WgpuServer:
         Raises ArgumentError for a size that does not fit, UnsupportedStrides, InvalidHandle.
         """
         stream = self._scheduler.stream(stream_id)
+        self._captures.refuse(stream_id, "write")
         for descriptor, data in writes:
             self._transfers.write(descriptor, data, stream)
 
@@ -279,6 +293,7 @@ class WgpuServer:
         A tainted buffer's first cause is raised by the awaitable. A view of more than 64 KiB lies
         in a mapped buffer, which is in use while the view lives.
         """
+        self._captures.refuse(stream_id, "read")
         return self._transfers.read(reads, self._scheduler.stream(stream_id))
 
     def check(self, bindings: Sequence[Binding], stream_id: int = 0) -> None:
@@ -304,7 +319,11 @@ class WgpuServer:
 
         Mode skip compiles and runs nothing; queue compiles nothing either before `compile_queued`.
         """
-        self._launcher.launch(kernel, count, args, self._scheduler.stream(stream_id), mode)
+        try:
+            self._launcher.launch(kernel, count, args, stream_id, mode)
+        except GpuwireError as error:
+            self._captures.doom(stream_id, error)
+            raise
 
     def compile_queued(self) -> None:
         """Compile the kernels of all launches in queue mode."""
@@ -321,6 +340,7 @@ class WgpuServer:
     def sync(self, handles: Sequence[Handle] = (), stream_id: int = 0) -> Completion[None]:
         """Ends when the stream's work so far has ended on the device; raises if one of `handles`
         is tainted. Await it, or `.wait()` for it."""
+        self._captures.refuse(stream_id, "sync")
         stream = self._scheduler.stream(stream_id)
         stream.submit()
         ranges = [
@@ -329,7 +349,7 @@ class WgpuServer:
             if handle.slice is not None
         ]
         completion: Completion[None] = self._poller.completion()
-        tainted = self._transfers.first_error(ranges)
+        tainted = stream.take_late_error() or self._transfers.first_error(ranges)
 
         def ended(error: GpuwireError | None) -> None:
             if tainted is not None or error is not None:
@@ -350,7 +370,78 @@ class WgpuServer:
             return
         self._closed = True
         self._uploads.pool.closed = self._readbacks.pool.closed = True
+        self._captures.clear()
         self._poller.close()
+
+    # --- Profiling ----------------------------------------------------------------------------
+
+    def start_profile(self, stream_id: int = 0) -> int:
+        """Open a window on the stream's time; its token. Windows nest and overlap."""
+        self._captures.refuse(stream_id, "start_profile")
+        return self._timings.start(self._scheduler.stream(stream_id))
+
+    def start_profile_at_launch(self, stream_id: int = 0) -> int:
+        """A window that opens where the stream's next launch begins."""
+        self._captures.refuse(stream_id, "start_profile_at_launch")
+        return self._timings.start_at_launch(self._scheduler.stream(stream_id))
+
+    def end_profile(self, stream_id: int, token: int) -> Completion[float]:
+        """Close a window; its seconds, known once its work has ended on the device.
+
+        They are the device's own where `timing_method` says so, else the time between the ends
+        of the work before and within. The completion raises ExecutionError, caused by the first
+        failure, if work in the window failed. Raises ArgumentError for a token that is not open.
+        """
+        self._captures.refuse(stream_id, "end_profile")
+        return self._timings.end(self._scheduler.stream(stream_id), token)
+
+    def abandon_profile(self, stream_id: int, token: int) -> None:
+        """Drop a window that will never be ended. Raises ArgumentError if it is not open."""
+        self._timings.abandon(self._scheduler.stream(stream_id), token)
+
+    # --- Captured graphs ----------------------------------------------------------------------
+
+    def graph_prepare(self, stream_id: int = 0) -> None:
+        """Arm the stream for a capture: what is launched until `begin_capture` runs as ever, and
+        fills pools and caches with what the graph will need. Raises CaptureError in a window."""
+        self._captures.prepare(stream_id)
+
+    def begin_capture(self, stream_id: int = 0) -> None:
+        """From here on the stream's launches are recorded and not run. Raises CaptureError if the
+        stream is not armed."""
+        self._captures.begin(stream_id)
+
+    def end_capture(self, stream_id: int = 0) -> int:
+        """The id of the graph of all launches since `begin_capture`.
+
+        Raises CaptureError if there was no window, or if anything in it failed or could not be
+        captured; that is its cause.
+        """
+        return self._captures.end(stream_id)
+
+    def replay(self, graph_id: int, stream_id: int = 0) -> None:
+        """Queue a graph's launches, in order with the stream's other work. They read what their
+        buffers hold then. An id that is gone is an error at the stream's next sync."""
+        self._captures.refuse(stream_id, "replay")
+        stream = self._scheduler.stream(stream_id)
+        try:
+            graph = self._captures.graph(graph_id)
+        except CaptureError as error:
+            stream.late_errors.append(error)
+            return
+        effects = graph.effects
+        if self._scope.enter(stream, effects.reads, effects.updates, effects.writes):
+            graph.encode(stream)
+            self._scope.leave(stream, effects.writes)
+            self._scheduler.replayed(stream)
+
+    def graph_destroy(self, graph_id: int, stream_id: int = 0) -> None:
+        """Let go of a graph and of all that it pins; a replay on its way is not disturbed. An id
+        that is gone is an error at the stream's next sync."""
+        try:
+            self._captures.destroy(graph_id)
+        except CaptureError as error:
+            self._scheduler.stream(stream_id).late_errors.append(error)
 
     # --- What the launch scope borrows --------------------------------------------------------
 
@@ -362,9 +453,14 @@ class WgpuServer:
         """The real streams that have claims."""
         return tuple(sorted({stream.index for stream, _ in self._claims}))
 
+    def capturing(self, stream_id: int) -> bool:
+        """Whether launches of the stream are recorded instead of run."""
+        return self._captures.is_capturing(stream_id)
+
     def on_failure(self, stream: Stream, error: GpuwireError) -> None:
         """Work of `stream` failed for a cause of its own: the next flush raises it."""
         stream.failures.append(error)
+        self._timings.spoil(stream, error)
         self._utilities.logger.basic(f"work failed: {error}")
 
     # --- Wiring -------------------------------------------------------------------------------

@@ -109,6 +109,21 @@ class BufferPages:
         page.buffer = None
 
 
+class OwnBuffer:
+    """A small buffer that goes with the object that holds it."""
+
+    __slots__ = ("_size", "_storage", "pointer")
+
+    def __init__(self, storage: Storage, size: int, usage: Usage) -> None:
+        self._storage = storage
+        self._size = size
+        self.pointer = storage.create(size, usage)
+
+    def __del__(self) -> None:
+        if hasattr(self, "pointer"):
+            self._storage.destroy(self.pointer, self._size)
+
+
 def host_memory() -> int:
     """Bytes of this machine's memory: what a software adapter's buffers come from. Its driver
     grants more than there is, and the kernel would end the process that touches it."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpuwire.compute.memory.manager import MemoryManager
     from gpuwire.compute.memory.slices import Slice
     from gpuwire.compute.programs import Program
+    from gpuwire.compute.timings import ProfileWindow
     from gpuwire.errors import GpuwireError
 
 
@@ -36,9 +37,10 @@ class Stream:
         "encoder",
         "failures",
         "index",
-        "kernel_names",
+        "late_errors",
         "launches",
         "memory",
+        "pending_windows",
         "program",
     )
 
@@ -61,9 +63,12 @@ class Stream:
         """The one whose pipeline the open pass has set."""
         self.launches = 0
         self.bytes_written = 0
-        self.kernel_names: list[str] = []
+        self.late_errors: list[GpuwireError] = []
+        """What was asked for and cannot be; the next sync raises it."""
         self.failures: list[GpuwireError] = []
         """What failed at enqueue since the last flush."""
+        self.pending_windows: list[ProfileWindow] = []
+        """Profiling windows that the next launch opens."""
         self._device = device
         self._batches = next_batch
         self._before_submit = before_submit
@@ -75,6 +80,11 @@ class Stream:
     def is_open(self) -> bool:
         """Whether work is encoded that is not submitted."""
         return self.encoder is not None
+
+    def take_late_error(self) -> GpuwireError | None:
+        """The first error that waited for a sync."""
+        errors, self.late_errors = self.late_errors, []
+        return errors[0] if errors else None
 
     def touch(self, used: Slice) -> None:
         """Note that the open batch uses a slice, after whatever other stream used it."""

@@ -66,7 +66,7 @@ class Transfers:
         used, start, end = target
         if size != end - start:
             raise ArgumentError(f"{size} bytes are given for a tensor of {end - start}")
-        self._scope.overwrite(stream, (target,))
+        self._scope.enter(stream, (), (), (target,))
         try:
             if staged is not None:
                 self._write_staged(staged, used, start, stream)
