@@ -49,15 +49,11 @@ class Uploads:
     def register(self, task: RegisterTensor) -> None:
         """Makes the tensor of bytes that came inline, or asks the front for those that follow.
 
-        What is above a limit is refused before anything is allocated. `MalformedMessage` if the
-        inline bytes are not as many as the type wants.
+        What is above a limit is refused before anything is allocated. `MalformedMessage` for a
+        request that is an upload already.
         """
         stream = self._dataflow.stream(task.stream)
         size = task.type.nbytes
-        if task.data is not None and len(task.data) != size:
-            raise MalformedMessage(
-                f"{len(task.data)} bytes for a tensor {task.type} of {size}", what="tensor data"
-            )
         if task.data is None and task.request in self._under_way:
             raise MalformedMessage(f"request {task.request} is an upload already", what="request")
         tensor = self._dataflow.begin(task.tensor, task.type, stream)

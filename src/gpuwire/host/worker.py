@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import traceback
 from collections import deque
 
 from gpuwire.config import Config
@@ -61,7 +62,7 @@ class Worker:
     async def run(self, connected: socket.socket) -> BaseException | None:
         """Serves the front at the other end of a socket pair. Returns the error that ended the
         device, or None."""
-        self._channel = await Channel.over(connected, self._handle, self._ended.set)
+        self._channel = await Channel.over(connected, self._take, self._ended.set)
         await self._ended.wait()
         for number in tuple(self._sessions):
             self._end_session(number)
@@ -71,6 +72,13 @@ class Worker:
         return self._failure
 
     # --- Messages ---
+
+    def _take(self, message: ChannelMessage) -> None:
+        try:
+            self._handle(message)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: whoever starts us anew is told
+            traceback.print_exc()
+            self._end_process(error)
 
     def _handle(self, message: ChannelMessage) -> None:
         match message:
@@ -106,9 +114,9 @@ class Worker:
     def _configure(self, adapter: int, config: Config) -> None:
         self._limits = wire_limits(config.server)
         try:
-            opened = open_device(adapter, config, self._device_lost)
+            opened = open_device(adapter, config, self._end_process)
         except GpuwireError as error:
-            self._device_lost(error)
+            self._end_process(error)
             return
         self._device = opened.device
         self._send(Ready(opened.adapters, pack_devices((opened.info,))))
@@ -196,9 +204,9 @@ class Worker:
                 with contextlib.suppress(GpuwireError):
                     self._device.server.flush(stream)
 
-    # --- The device's end ---
+    # --- The end ---
 
-    def _device_lost(self, error: BaseException) -> None:
+    def _end_process(self, error: BaseException) -> None:
         """Without its device the process has no purpose: the front starts another."""
         if self._failure is None:
             self._failure = error
