@@ -132,7 +132,7 @@ def roll(x: Array, /, shift: Axes, *, axis: Axes | None = None) -> Array:
     if axis is None:
         if isinstance(shift, Sequence):
             raise ArgumentError("roll: several shifts want several axes")
-        return reshaped(_roll(reshaped(x, (x.size,)), int(shift), 0), x.shape)
+        return own(reshaped(_roll(reshaped(x, (x.size,)), int(shift), 0), x.shape), x)
     axes = axes_in(axis, x.ndim, "roll") if not isinstance(axis, Sequence) else axis
     shifts = shift if isinstance(shift, Sequence) else (shift,) * len(axes)
     if len(shifts) != len(axes):

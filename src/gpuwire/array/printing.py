@@ -9,7 +9,7 @@ import numpy as np
 from gpuwire.array.interop import read
 from gpuwire.array.recording import part
 from gpuwire.client.aio import AsyncDevice
-from gpuwire.errors import GpuwireError
+from gpuwire.errors import GpuwireError, NotSupported
 from gpuwire.ir.attributes import AxisAttributes
 from gpuwire.ir.operations import OPERATIONS
 
@@ -19,37 +19,52 @@ if TYPE_CHECKING:
 _CONCAT = OPERATIONS["concat"]
 
 
+_NEW_LINE = "\n" + " " * len("Array(")
+
+
 def array_repr(x: Array) -> str:
     """`Array([...], dtype=float32)`; for values that cannot be had, the shape and the reason."""
-    return _text(x, "Array(", f", dtype={x.dtype})")
+    try:
+        values = _shown(x)
+    except GpuwireError as error:
+        return _without_values(x, error)
+    body = np.array2string(
+        values, separator=", ", prefix="Array(", suffix=",", threshold=_threshold(x)
+    )
+    facts = f"dtype={x.dtype})"
+    if _is_summarised(x) or (x.size == 0 and x.shape != (0,)):
+        facts = f"shape={x.shape}, {facts}"
+    last_line = f"Array({body}".rpartition("\n")[2]
+    fits = len(last_line) + len(facts) + 2 <= np.get_printoptions()["linewidth"]
+    return f"Array({body},{' ' if fits else _NEW_LINE}{facts}"
 
 
 def array_str(x: Array) -> str:
     """The values as `print` of a NumPy array shows them."""
-    return _text(x, "", "")
-
-
-def _text(x: Array, prefix: str, suffix: str) -> str:
-    if isinstance(x._device, AsyncDevice):
-        return _without_values(x, "`await x.to_numpy()` gives the values")
-    options = np.get_printoptions()
-    edge, threshold = int(options["edgeitems"]), int(options["threshold"])
-    summarised = x.size > threshold
     try:
-        values = read(_edges(x, edge) if summarised else x)
+        values = _shown(x)
     except GpuwireError as error:
-        return _without_values(x, f"no values: {type(error).__name__}: {error}")
-    body = np.array2string(
-        values, separator=", " if prefix else " ", prefix=prefix, suffix=suffix,
-        threshold=edge if summarised else threshold,
-    )  # fmt: skip
-    if prefix and (summarised or (x.size == 0 and x.shape != (0,))):
-        suffix = f", shape={x.shape}{suffix}"
-    return f"{prefix}{body}{suffix}"
+        return _without_values(x, error)
+    return np.array2string(values, threshold=_threshold(x))
 
 
-def _without_values(x: Array, reason: str) -> str:
-    return f"Array(shape={x.shape}, dtype={x.dtype}; {reason})"
+def _is_summarised(x: Array) -> bool:
+    return x.size > int(np.get_printoptions()["threshold"])
+
+
+def _threshold(x: Array) -> int:
+    """The option for the part that is shown: its dots stand for what was not read."""
+    return 0 if _is_summarised(x) else int(np.get_printoptions()["threshold"])
+
+
+def _shown(x: Array) -> np.ndarray[Any, Any]:
+    if isinstance(x._device, AsyncDevice):
+        raise NotSupported("`await x.to_numpy()` gives the values")
+    return read(_edges(x, int(np.get_printoptions()["edgeitems"])) if _is_summarised(x) else x)
+
+
+def _without_values(x: Array, error: GpuwireError) -> str:
+    return f"Array(shape={x.shape}, dtype={x.dtype}; {type(error).__name__}: {error})"
 
 
 def _edges(x: Array, edge: int) -> Array:
