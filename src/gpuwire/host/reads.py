@@ -35,7 +35,7 @@ class ReplyWindow:
     reading: int = 0
     """Wanted of the device for replies to come."""
     unwritten: int = 0
-    """Sent to the front."""
+    """On their way to the front, or there."""
 
     @property
     def is_open(self) -> bool:
@@ -76,8 +76,8 @@ class Reads:
             self._large.append(read)
             self._begin_downloads()
 
-    def replies_sent(self, size: int) -> None:
-        """So many bytes of replies, of whatever kind, went to the front."""
+    def replied(self, size: int) -> None:
+        """A reply of so many bytes, of whatever kind, is on its way to the front."""
         self._window.unwritten += size
 
     def replies_written(self, size: int) -> None:

@@ -229,11 +229,11 @@ class HostSession:
             asyncio.get_running_loop().call_soon(self._send_replies)
         self._replies.append(data)
         self._reply_bytes += len(data)
+        self.reads.replied(len(data))
 
     def _send_replies(self) -> None:
         if self._closed or not self._replies:
             return
         replies, self._replies, self._reply_bytes = self._replies, [], 0
         body = b"".join(replies)
-        self.reads.replies_sent(len(body))
         self._ends.send(Replies(self.number, len(replies), body))

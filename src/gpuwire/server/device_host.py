@@ -221,8 +221,9 @@ class DeviceHost:
             how = f"was ended by signal {_signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        last_words = f": {self._output.last_line}" if self._output.last_line else ""
-        return f"the device host {how}{last_words}"
+        if code:
+            self._output.log_last_lines()
+        return f"the device host {how}"
 
     # --- Messages ---
 

@@ -43,9 +43,10 @@ class Server:
         self._host = server.host if host is None else host
         self._wanted_port = server.port if port is None else port
         self._adapters = tuple(server.devices if devices is None else devices)
-        self._state_dir = state_dir or server.state_dir or state_directory()
+        self.state_dir = state_dir or server.state_dir or state_directory()
+        """Where the key and the tokens are."""
         self._logger = open_logger(server.logger, "server")
-        self._store = TokenStore(self._state_dir)
+        self._store = TokenStore(self.state_dir)
         self._has_authorizer = authorizer is not None
         self._admission = Admission(self._store, server, authorizer)
         self._devices: list[ServedDevice] = []
@@ -74,14 +75,14 @@ class Server:
         running then.
         """
         try:
-            identity = Identity.load_or_create(self._state_dir)
+            identity = Identity.load_or_create(self.state_dir)
             secret = None if self._has_authorizer else self._store.default_secret()
             await self._start_devices()
             await self._listen(identity)
         except OSError as error:
             await self.stop()
             raise ServerStartError(
-                f"the state directory {self._state_dir} cannot be used: {error}", reason=str(error)
+                f"the state directory {self.state_dir} cannot be used: {error}", reason=str(error)
             ) from error
         except BaseException:
             await self.stop()

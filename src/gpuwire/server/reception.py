@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from gpuwire.config import Config
-from gpuwire.errors import GpuwireError, LinkLost
+from gpuwire.errors import DeviceLost, GpuwireError, LinkLost
 from gpuwire.host.envelopes import wire_limits
 from gpuwire.ids import SessionId
 from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
@@ -89,7 +89,11 @@ class Reception:
                 task.cancel()
 
     async def _serve(self, connection: Connection) -> None:
-        control = await asyncio.wait_for(connection.accept_control(), HELLO_SECONDS)
+        try:
+            control = await asyncio.wait_for(connection.accept_control(), HELLO_SECONDS)
+        except TimeoutError:
+            self._logger.basic(f"refused {connection.path.address}: it opened no control stream")
+            return
         link = Link(connection, control, ServerSession(self._limits), self._limits)
         try:
             caller = await asyncio.wait_for(self._hear(link), HELLO_SECONDS)
@@ -134,7 +138,12 @@ class Reception:
         server, hello = self._config.server, caller.hello
         max_memory = tighter(server.max_memory_bytes, grant.limits.max_memory_bytes)
         max_upload = tighter(server.max_upload_bytes, grant.limits.max_upload_bytes)
-        host = await asyncio.wait_for(device.host(), HELLO_SECONDS)
+        try:
+            host = await asyncio.wait_for(device.host(), HELLO_SECONDS)
+        except TimeoutError:
+            raise DeviceLost(
+                f"device {device.index} is being started anew; try again", device=device.index
+            ) from None
         session = Session(caller.link, host, device.index, self._config.remote.heartbeat_seconds)
         identity = SessionId(secrets.token_bytes(16))
         welcome = self._welcome(caller, identity, max_upload, max_memory)
