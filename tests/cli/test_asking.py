@@ -80,5 +80,5 @@ def test_where_nothing_listens_it_says_so(
     nobody = Ticket(ticket.host, 1, ticket.fingerprint, ticket.token).format()
     assert main(["ping", nobody]) == 1
     error = capsys.readouterr().err
-    assert "127.0.0.1:1" in error
+    assert "port 1: the machine is there, but nothing listens" in error
     assert error.count("\n") == 1

@@ -21,13 +21,12 @@ def print_json(facts: Any) -> None:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table that a terminal shows with colours and a pipe gets as plain columns."""
-    console = _console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    _print(table)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -37,7 +36,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, value)
-    _console().print(table)
+    _print(table)
 
 
 def in_bytes(count: int) -> str:
@@ -56,6 +55,12 @@ def progress_console() -> Console:
     return console
 
 
-def _console() -> Console:
+def _print(table: Table) -> None:
     console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(width=PIPE_WIDTH, highlight=False)
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(width=PIPE_WIDTH, highlight=False, markup=False)
+    with wide.capture() as captured:
+        wide.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
