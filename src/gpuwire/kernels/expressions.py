@@ -146,7 +146,7 @@ _COMPLEX = {
     "not_equal": "!equal_$T($a, $b)",
     "positive": "$a",
     "real": "$a.x",
-    "reciprocal": "divide_$T($V(1.0, 0.0), $a)",
+    "reciprocal": "reciprocal_$T($a)",
     "round": "round_to_even_$T($a)",
     "sign": "sign_$T($a)",
     "sqrt": "sqrt_$T($a)",

@@ -249,7 +249,7 @@ fn reduce_pi_large_f32(x: f32) -> Reduced_f32 {
     let rest = (p1 << 2u) | (p0 >> 30u);
     let quarter = i32(p2 >> 30u) + select(0, 1, whole < 0);
     let fraction = f32(whole) + f32(rest) * 2.3283064365386963e-10;
-    let r = fraction * 3.657291514e-10;
+    let r = fraction * 3.657295198167899e-10;
     let negative = sign_bit_f32(x);
     return Reduced_f32(select(quarter, -quarter, negative), select(r, -r, negative));
 }

@@ -10,7 +10,8 @@ fn minimum_$T(a: $T, b: $T) -> $T {
 }
 
 fn sign_$T(x: $T) -> $T {
-    if is_nan_$T(x) || is_zero_$T(x) { return x; }
+    if is_nan_$T(x) { return x; }
+    if is_zero_$T(x) { return $T(0.0); }
     return select($T(1.0), $T(-1.0), sign_bit_$T(x));
 }
 
