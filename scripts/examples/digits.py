@@ -124,7 +124,7 @@ def main() -> int:
     plotext.xlabel("step")
     plotext.plotsize(min(console.width, 76), 14)
     plotext.theme("clear")
-    console.print(plotext.build(), highlight=False, markup=False)
+    console.print(plotext.uncolorize(plotext.build()), highlight=False, markup=False)
     same = round(reached, 3) == round(wanted, 3)
     console.print(
         facts(

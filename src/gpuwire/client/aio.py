@@ -72,7 +72,7 @@ class Connecting:
         await self._device.close()
 
     async def _connect(self) -> AsyncDevice:
-        text = self._ticket or ticket_from_environment()
+        text = self._ticket if self._ticket is not None else ticket_from_environment()
         if text:
             return await self._opened(text, None)
         local = await asyncio.to_thread(start_local_server, self._config)

@@ -23,7 +23,7 @@ from gpuwire.client.session import (
 )
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
-from gpuwire.client.waiting import ThreadReply
+from gpuwire.client.waiting import ThreadReply, wait_interruptibly
 from gpuwire.config import Config, load_config, ticket_from_environment
 from gpuwire.ids import StreamId
 from gpuwire.ir.attributes import Attributes
@@ -50,8 +50,8 @@ def connect(
     One deadline, `remote.connect_timeout_seconds`, holds over lookup, handshake and welcome. Raises
     `TicketError`, the `ConnectError` family, and `ServerStartError` for a local server.
     """
-    text = ticket or ticket_from_environment()
-    if text:
+    text = ticket if ticket is not None else ticket_from_environment()
+    if text is not None:
         loaded = config or load_config()
         return _opened(Ticket.parse(text), device, loaded, authority, None)
     local = start_local_server(config)
@@ -237,6 +237,6 @@ class Device(DeviceFacts):
         session = self._session
         session.room.clear()
         if session.held_bytes > HELD_BYTES_HIGH and session.ended is None:
-            session.room.wait()
+            wait_interruptibly(session.room)
         else:
             session.room.set()
