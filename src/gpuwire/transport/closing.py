@@ -9,10 +9,11 @@ from gpuwire.errors import (
     GpuwireError,
     LinkLost,
     ProtocolError,
+    QuotaExceeded,
     VersionMismatch,
     WrongFingerprint,
 )
-from gpuwire.transport.engine import ALPN, Terminated, TerminationCause
+from gpuwire.transport.engine import ALPN, CONNECTION_REFUSED, Terminated, TerminationCause
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.trust import PinnedKey, Trust
 
@@ -82,7 +83,15 @@ def connect_error(
         return ConnectError(
             f"the certificate of {place} was not accepted: {end.reason}", host=host, port=port
         )
-    by_whom = "ended" if end.cause is TerminationCause.CLOSED_BY_PEER else "broke"
+    by_peer = end.cause is TerminationCause.CLOSED_BY_PEER
+    if by_peer and end.error_code == CONNECTION_REFUSED:
+        return QuotaExceeded(
+            f"the server at {place} has as many connections as it takes: try again later",
+            host=host,
+            port=port,
+            quota="connections",
+        )
+    by_whom = "ended" if by_peer else "broke"
     return ConnectError(
         f"{place} {by_whom} the handshake (code {end.error_code}, {end.reason!r})",
         host=host,

@@ -1,8 +1,8 @@
 """Congestion control and pacing of the aioquic engine.
 
-NewReno as aioquic has it, plus what a path's owner wants to know (true round trips, losses) and two
-corrections: a lost size probe says nothing about congestion (RFC 9000 section 14.4), and a pacer
-must not demand finer timing than an event loop has.
+NewReno as aioquic has it, plus what a path's owner wants to know (true round trips, losses) and
+three corrections: a lost size probe says nothing about congestion (RFC 9000 section 14.4), a near
+path needs no large window, and a pacer must not demand finer timing than an event loop has.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ TIMER_GRANULARITY_SECONDS = 0.002
 
 SMOOTHING = 1 / 8
 """RFC 9002 section 5.3."""
+
+NEAR_SECONDS = 0.005
+NEAR_WINDOW_BYTES = 1024 * 1024
+"""On a path with a round trip below `NEAR_SECONDS` this much under way already carries 200 MB/s;
+Reno, which stops at a loss only, goes on to megabytes that just stand in the receiver's socket. On
+loopback with 16,000-byte datagrams a small round trip beside an upload took 17 ms without this
+bound and 1.8 ms with it, at no loss of rate."""
 
 
 class MeasuringReno(RenoCongestionControl):
@@ -46,6 +53,8 @@ class MeasuringReno(RenoCongestionControl):
         super().on_rtt_measurement(now=now, rtt=rtt)
         self._latest = rtt
         self._minimum = rtt if self._minimum is None else min(self._minimum, rtt)
+        if self._minimum < NEAR_SECONDS:
+            self.congestion_window = min(self.congestion_window, NEAR_WINDOW_BYTES)
         previous = rtt if self._smoothed is None else self._smoothed
         self._smoothed = previous + SMOOTHING * (rtt - previous)
 

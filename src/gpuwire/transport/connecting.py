@@ -44,9 +44,11 @@ async def connect(
     """Looks `host` up, tries its addresses and returns a connection whose server is proven.
 
     The caller puts a deadline around it and turns that into `ConnectTimeout`; cancelling leaves
-    nothing behind. Nothing but the handshake is sent before the server has proven its key. Raises
-    `ServerNotFound`, `ServerRefused`, `ServerUnreachable`, `WrongFingerprint`, `VersionMismatch` (a
-    server, but not gpuwire's), `ConnectTimeout` (silence for the idle timeout) or `ConnectError`.
+    nothing behind. Nothing but the handshake is sent before the server has proven its key.
+
+    Raises `ServerNotFound`, `ServerRefused`, `ServerUnreachable`, `WrongFingerprint`,
+    `VersionMismatch` (a server, but not gpuwire's), `QuotaExceeded` (the listener is full),
+    `ConnectTimeout` (silence for the idle timeout) or `ConnectError`.
     """
     addresses = await _look_up(host, port)
     failures: list[ConnectError] = []
@@ -74,6 +76,9 @@ async def connect(
             task.cancel()
         if attempts:
             await asyncio.wait(attempts)
+        for task in attempts:
+            if not task.cancelled() and task.exception() is None:
+                task.result().close()
     # A wrong key is the one failure that the user must hear of, whatever else failed.
     raise next((e for e in failures if isinstance(e, WrongFingerprint)), failures[0])
 
@@ -155,7 +160,8 @@ class ClientEndpoint:
 
     def give_up(self) -> None:
         """Ends an attempt, telling the server if it is there."""
-        self._outcome.cancel()
+        if not self._outcome.cancel() and not self._outcome.cancelled():
+            self._outcome.exception()  # looked at, so that nobody complains that it was not
         self._connection.close()
         self._socket.close()
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gpuwire.errors import GpuwireError
+from gpuwire.errors import GpuwireError, ProtocolError
 from gpuwire.transport.closing import close_cause
 from gpuwire.transport.driver import EngineDriver
 from gpuwire.transport.engine import (
@@ -142,7 +142,12 @@ class Connection:
 
     def handle_datagrams(self, datagrams: Sequence[Datagram]) -> None:
         """Takes in a batch that arrived for this connection."""
-        self._driver.receive(datagrams)
+        try:
+            self._driver.receive(datagrams)
+        except Exception as error:  # noqa: BLE001 - a peer's bytes must not reach the event loop
+            failure = ProtocolError(f"what the peer sent could not be handled: {error!r}")
+            failure.__cause__ = error
+            self.abandon(failure)
 
     def handle_too_large(self) -> None:
         """The system refused a datagram for its size."""

@@ -17,6 +17,10 @@ from gpuwire.transport.path import RoundTrip
 ALPN = "gpuwire/1"
 CONNECTION_ID_BYTES = 8
 
+CONNECTION_REFUSED = 0x2
+INVALID_TOKEN = 0xB
+"""Error codes of QUIC (RFC 9000 section 20.1)."""
+
 Address = Any
 """A socket address as `socket.recvfrom` returns it, of IPv4 or IPv6."""
 

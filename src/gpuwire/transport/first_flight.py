@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aioquic._buffer import Buffer
+from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.packet import (
+    QuicFrameType,
     QuicPacketType,
     QuicProtocolVersion,
     encode_quic_retry,
     encode_quic_version_negotiation,
     pull_quic_header,
 )
+from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from gpuwire.transport.engine import CONNECTION_ID_BYTES, Address
@@ -87,6 +90,26 @@ def version_negotiation_for(data: bytes) -> bytes | None:
         destination_cid=rest[1 : 1 + rest[0]],
         supported_versions=list(VERSIONS),
     )
+
+
+def refusal_of(flight: FirstFlight, error_code: int) -> bytes:
+    """A server's first packet that closes the connection before it exists; as long as the packet
+    that it answers, so that nothing is amplified."""
+    crypto = CryptoPair()
+    crypto.setup_initial(cid=flight.destination, is_client=False, version=flight.version)
+    builder = QuicPacketBuilder(
+        host_cid=flight.destination,
+        is_client=False,
+        max_datagram_size=SMALLEST_DATAGRAM_BYTES,
+        peer_cid=flight.source,
+        version=flight.version,
+    )
+    builder.start_packet(QuicPacketType.INITIAL, crypto)
+    frame = builder.start_frame(QuicFrameType.TRANSPORT_CLOSE, capacity=16)
+    for field in (error_code, 0, 0):  # no frame is to blame, and there is no reason in words
+        frame.push_uint_var(field)
+    datagrams, _ = builder.flush()
+    return datagrams[0]
 
 
 class AddressProof:

@@ -12,13 +12,20 @@ from gpuwire.errors import GpuwireError, LinkLost, ServerStartError
 from gpuwire.transport.connecting import is_loopback
 from gpuwire.transport.connection import Connection
 from gpuwire.transport.datagrams import DatagramSocket
-from gpuwire.transport.engine import CONNECTION_ID_BYTES, Datagram, Terminated
+from gpuwire.transport.engine import (
+    CONNECTION_ID_BYTES,
+    CONNECTION_REFUSED,
+    INVALID_TOKEN,
+    Datagram,
+    Terminated,
+)
 from gpuwire.transport.engine_aioquic import server_engine
 from gpuwire.transport.first_flight import (
     AddressProof,
     FirstFlight,
     destination_of,
     read_first_flight,
+    refusal_of,
     version_negotiation_for,
 )
 from gpuwire.transport.identity import Identity
@@ -42,7 +49,7 @@ class ListenerCounts:
     garbage_datagrams: int = 0
     """Dropped: no packet of QUIC, of no connection here, or a first flight that does not open."""
     refused_connections: int = 0
-    """Dropped because of `max_connections`."""
+    """Turned away because of `max_connections`."""
     retries: int = 0
     connections: int = 0
     """Handshakes completed."""
@@ -127,21 +134,29 @@ class Listener:
     def _handle_datagrams(self, datagrams: list[Datagram]) -> None:
         self.counts.datagrams += len(datagrams)
         batches: dict[Connection, list[Datagram]] = {}
+        strangers: list[Datagram] = []
         for datagram in datagrams:
             destination = destination_of(datagram[0])
             connection = self._routes.get(destination) if destination else None
             if connection is None:
-                self._handle_stranger(datagram)
+                strangers.append(datagram)
             else:
                 batches.setdefault(connection, []).append(datagram)
         for connection, batch in batches.items():
             connection.handle_datagrams(batch)
+        for stranger in strangers:  # after the batches: one of them may have made room
+            self._handle_stranger(stranger)
 
     def _handle_stranger(self, datagram: Datagram) -> None:
         data, address = datagram
         flight = read_first_flight(data)
         if flight is not None and not self._is_closing:
-            self._admit(flight, datagram)
+            # A first flight of two datagrams: the first one has just made the connection.
+            known = self._routes.get(flight.destination)
+            if known is not None:
+                known.handle_datagrams([datagram])
+            else:
+                self._admit(flight, datagram)
             return
         self.counts.garbage_datagrams += 1
         answer = version_negotiation_for(data)
@@ -152,6 +167,7 @@ class Listener:
         address = datagram[1]
         if len(self._ids) >= self._options.max_connections:
             self.counts.refused_connections += 1
+            self._socket.send([(refusal_of(flight, CONNECTION_REFUSED), address)])
             return
         now = self._loop.time()
         original, retried = flight.destination, None
@@ -159,6 +175,7 @@ class Listener:
             proven = self._proof.check(flight, address, now)
             if proven is None:
                 self.counts.garbage_datagrams += 1
+                self._socket.send([(refusal_of(flight, INVALID_TOKEN), address)])
                 return
             original, retried = proven, flight.destination
         elif len(self._handshakes) >= self._options.retry_above_handshakes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpuwire.errors import ArgumentError
 
@@ -47,12 +47,16 @@ class TransportOptions:
     """Size of a full datagram, 1,200 to 16,000 bytes. None: 1,200, and on a loopback path the
     largest that a probe shows to pass."""
     max_connections: int = 1_024
-    """A listener refuses more connections than this, handshakes under way included."""
+    """A listener turns away more connections than this, handshakes under way included."""
     retry_above_handshakes: int = 64
     """With more handshakes than this under way, a new client must first prove its address (RFC 9000
     section 8.1.2)."""
 
     def __post_init__(self) -> None:
+        if self.engine not in get_args(EngineName):
+            raise ArgumentError(
+                f"engine is {self.engine!r}; there is {', '.join(get_args(EngineName))}"
+            )
         size = self.datagram_bytes
         if size is not None and not SMALLEST_DATAGRAM_BYTES <= size <= LARGEST_DATAGRAM_BYTES:
             raise ArgumentError(
