@@ -72,6 +72,7 @@ class ScriptedServer:
     reads_bulk: asyncio.Event = field(default_factory=asyncio.Event)
     closed_by_client: asyncio.Event = field(default_factory=asyncio.Event)
     connection: Connection | None = None
+    """Of the client heard from last, as the two below."""
     control: Stream | None = None
     wire: ServerSession | None = None
     answer: Callable[[Task], Reply | None] | None = None
@@ -90,19 +91,21 @@ class ScriptedServer:
         self.control.writer.write_nowait(frame)
 
     async def handle(self, connection: Connection) -> None:
-        self.connection = connection
-        self.control = control = await connection.accept_control()
-        self.wire = wire = ServerSession()
+        control = await connection.accept_control()
+        wire = ServerSession()
         bulk = asyncio.create_task(self._take_bulk(connection))
         try:
             while True:
                 await self.reads.wait()
                 data = await control.reader.read(1 << 16)
+                self.connection, self.control, self.wire = connection, control, wire
                 for message in wire.receive_data(data):
                     self._take(message)
+                    if isinstance(message, Close):
+                        return
                 if wire.acknowledgement_due:
                     control.writer.write_nowait(wire.acknowledge())
-                if not data or self.closed_by_client.is_set():
+                if not data:
                     return
         finally:
             bulk.cancel()

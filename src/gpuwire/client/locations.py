@@ -36,9 +36,10 @@ class LocationTable:
         self._ids: dict[tuple[str, int], LocationId] = {}
         self._texts: list[str | None] = [None]
 
-    def here(self) -> LocationId:
-        """The line of the innermost caller outside the package; 0 if there is none."""
-        frame: FrameType | None = sys._getframe(1)
+    def here(self, depth: int = 1) -> LocationId:
+        """The line of the innermost caller outside the package; 0 if there is none. The first
+        `depth` frames, this one included, are known not to be the user's."""
+        frame: FrameType | None = sys._getframe(depth)
         lines_of = self._lines_of
         while frame is not None:
             code = frame.f_code

@@ -56,6 +56,9 @@ HELD_BYTES_LOW = 4 * 1024 * 1024
 
 _IDLE_FLUSH_SECONDS = 0.001
 _GOODBYE_SECONDS = 2.0
+_STUCK_SECONDS = 10.0
+_STUCK_BYTES = 16 * 1024
+"""Less than this in that time is heartbeats and repeats, no progress."""
 _FRAME_BYTES = 1024 * 1024
 _TASKS_PER_FRAME = 32_768
 
@@ -255,7 +258,7 @@ class Session:
         self.recorder.end(closed)
         if self._ended is None:
             with suppress(GpuwireError, TimeoutError):
-                await self._unless_ended(self._writer.wait_sent())
+                await self._unless_ended(self._sent_or_stuck())
                 self._writer.send(Close(None))
                 async with asyncio.timeout(_GOODBYE_SECONDS):
                     await self._unless_ended(self._writer.finish())
@@ -264,6 +267,17 @@ class Session:
         self._link.connection.close()
         if self._running is not None:
             await asyncio.wait((self._running,))
+
+    async def _sent_or_stuck(self) -> None:
+        """Waits until everything is sent, while it goes on: a slow link takes its time, but a
+        server that is there and takes nothing in must not hold up the end of a program."""
+        sent = self._loop.create_task(self._writer.wait_sent())
+        while not sent.done():
+            before = self.path.bytes_sent
+            await asyncio.wait((sent,), timeout=_STUCK_SECONDS)
+            if self.path.bytes_sent - before < _STUCK_BYTES:
+                break
+        sent.cancel()
 
     async def _run(self) -> None:
         tasks = [
