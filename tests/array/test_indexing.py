@@ -51,7 +51,7 @@ def sliced(array: np.ndarray[Any, Any], selection: Selection) -> np.ndarray[Any,
 
 
 @given(basic_keys())
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(derandomize=True, deadline=None, max_examples=250)
 def test_basic_keys_select_what_numpy_s_do(case: tuple[Shape, tuple[Any, ...]]) -> None:
     shape, key = case
     array = numbered(shape)
@@ -64,7 +64,7 @@ def test_basic_keys_select_what_numpy_s_do(case: tuple[Shape, tuple[Any, ...]]) 
 
 
 @given(basic_keys(), st.data())
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=150)
 def test_values_are_laid_out_for_their_slices_as_numpy_does(
     case: tuple[Shape, tuple[Any, ...]], data: st.DataObject
 ) -> None:
@@ -116,7 +116,7 @@ def gathering_keys(draw: st.DrawFn) -> tuple[Shape, tuple[Any, ...]]:
 
 
 @given(gathering_keys())
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(derandomize=True, deadline=None, max_examples=250)
 def test_index_arrays_gather_what_numpy_s_do(case: tuple[Shape, tuple[Any, ...]]) -> None:
     shape, key = case
     array = numbered(shape)
