@@ -115,6 +115,12 @@ def work(session_server: WgpuServer) -> Iterator[Work]:
             continue
 
 
+@pytest.fixture(scope="session")
+def work_class() -> type[Work]:
+    """To make work for a server that a test sets up itself."""
+    return Work
+
+
 @pytest.fixture
 def fresh_work(runtime_directory: None) -> Iterator[Work]:
     """A server of the test's own."""

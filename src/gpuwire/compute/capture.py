@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from gpuwire.compute.replay import Graph, RecordedLaunch
+from gpuwire.compute.taint import detached
 from gpuwire.errors import CaptureError, GpuwireError
 
 
@@ -114,7 +115,7 @@ class Captures:
         if self.is_capturing(stream_id):
             window = self.windows[stream_id]
             window.move(CaptureEvent.DOOM)
-            window.cause = window.cause or cause
+            window.cause = window.cause or detached(cause)
             window.launches.clear()
 
     def refuse(self, stream_id: int, name: str) -> None:

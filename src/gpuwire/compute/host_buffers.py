@@ -72,7 +72,7 @@ class HostBuffers:
     def create(self, size: int) -> HostBuffer:
         """A new buffer for `size` bytes. Raises OutOfMemory."""
         size = rounded(size)
-        buffer = HostBuffer(self._storage.create(size, self._usage, mapped=self._mapped), size)
+        buffer = HostBuffer(self._storage.create_free(size, self._usage, mapped=self._mapped), size)
         if self._mapped:
             buffer.note_mapped()
         self._buffers += 1
@@ -103,6 +103,11 @@ class HostBuffers:
             self._end(buffer)
         return sum(buffer.size for buffer in free)
 
+    def close(self) -> None:
+        """Free what is free; what is not is freed by whoever returns it."""
+        self.closed = True
+        self.cleanup()
+
     def report(self) -> PoolReport:
         """What the pool holds."""
         self.take_in()
@@ -129,7 +134,7 @@ class HostBuffers:
     def _end(self, buffer: HostBuffer) -> None:
         self._buffers -= 1
         self.reserved -= buffer.size
-        self._storage.destroy(buffer.pointer, buffer.size)
+        self._storage.destroy_free(buffer.pointer, buffer.size)
 
 
 def rounded(size: int) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gpuwire.compute.memory.slices import Slice
 from gpuwire.compute.streams import Stream
-from gpuwire.compute.taint import CLAIMED, Failure, first_failure, marked
+from gpuwire.compute.taint import CLAIMED, WHOLE_CLAIM, Failure, detached, first_failure, marked
 from gpuwire.errors import GpuwireError
 
 Range = tuple[Slice, int, int]
@@ -79,7 +79,11 @@ class LaunchScope:
             _mark(writes, cause)
             return False
         self._claims.append((stream, writes))
-        _mark(writes, CLAIMED)
+        for used, start, end in writes:
+            if start == 0 and end >= used.size:
+                used.marks = WHOLE_CLAIM
+            else:
+                used.marks = marked(used.marks, start, min(end, used.size), CLAIMED)
         return True
 
     def leave(self, stream: Stream, writes: Sequence[Range]) -> None:
@@ -106,7 +110,7 @@ class LaunchScope:
     def new_failure(self, error: GpuwireError) -> Failure:
         """The next failure in order."""
         self._failures += 1
-        return Failure(self._failures, error)
+        return Failure(self._failures, detached(error))
 
     def _taint_whole(self, used: Slice) -> None:
         used.marks = marked(used.marks, 0, used.size, self.failed_batches[used.written_batch])

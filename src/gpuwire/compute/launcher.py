@@ -22,6 +22,7 @@ from gpuwire.compute.replay import RecordedLaunch
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import OwnBuffer, Storage
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.taint import detached
 from gpuwire.compute.timings import Timings
 from gpuwire.compute.uniforms import Uniform, Uniforms
 from gpuwire.errors import GpuwireError, InvalidHandle, LaunchError
@@ -121,7 +122,7 @@ class Launcher:
         """Encode a launch of the server's own, whose claims its caller holds."""
         program = self._programs.program(kernel)
         if program.failure is not None:
-            raise program.failure
+            raise detached(program.failure)
         ranges: list[int] = []
         for used, start, end in buffers:
             ranges += (used.page.number, used.offset + start, end - start)

@@ -15,8 +15,10 @@ from gpuwire.compute.native import (
     BufferBinding,
     NativeDevice,
     Pointer,
+    ffi,
     lib,
 )
+from gpuwire.compute.taint import detached
 from gpuwire.errors import (
     GpuwireError,
     KernelCompileError,
@@ -163,12 +165,17 @@ class Programs:
             if program.immediate_bytes:
                 nothing = bytes(program.immediate_bytes)
                 lib.wgpuComputePassEncoderSetImmediates(trial, 0, nothing, len(nothing))
-            lib.wgpuComputePassEncoderDispatchWorkgroups(trial, 1, 1, 1)
+            lib.wgpuComputePassEncoderDispatchWorkgroups(trial, 0, 1, 1)
             lib.wgpuComputePassEncoderEnd(trial)
             lib.wgpuComputePassEncoderRelease(trial)
-            lib.wgpuCommandBufferRelease(lib.wgpuCommandEncoderFinish(encoder, NULL))
+            command_buffer = lib.wgpuCommandEncoderFinish(encoder, NULL)
             lib.wgpuCommandEncoderRelease(encoder)
             error = self._device.take_error()
+            if error is None:
+                # It does nothing, but wgpu-native leaks a command buffer that is not submitted.
+                submitted = ffi.new("WGPUCommandBuffer[]", [command_buffer])
+                lib.wgpuQueueSubmit(self._device.queue, 1, submitted)
+            lib.wgpuCommandBufferRelease(command_buffer)
         if error is not None:
             message = f"kernel {program.name!r} cannot be launched so: {error.message}"
             raise LaunchError(message, kernel=program.name)
@@ -179,7 +186,7 @@ class Programs:
         try:
             self._build(program, kernel)
         except GpuwireError as error:
-            program.failure = error
+            program.failure = detached(error)
         return program
 
     def _build(self, program: Program, kernel: Kernel) -> None:

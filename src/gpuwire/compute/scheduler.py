@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.streams import Stream
+from gpuwire.errors import DeviceLost
 
 MAX_BYTES_BETWEEN_SUBMISSIONS = 64 * 1024 * 1024
 """Written bytes wait in upload buffers until their batch is submitted; this bounds those."""
@@ -33,9 +34,18 @@ class Scheduler:
         self._before_submit = before_submit
         self._on_submitted = on_submitted
         self._on_failed_batch = on_failed_batch
+        self._closed = False
         self._numbers = itertools.count(1)
         self._real: dict[int, Stream] = {}
         self._logical: dict[int, Stream] = {}
+
+    def close(self) -> None:
+        """Drop every stream with what is not submitted; no other will be made."""
+        self._closed = True
+        for stream in self._real.values():
+            stream.discard()
+        self._real.clear()
+        self._logical.clear()
 
     def __iter__(self) -> Iterator[Stream]:
         """Every real stream."""
@@ -74,6 +84,8 @@ class Scheduler:
             stream.submit()
 
     def _fold(self, stream_id: int) -> Stream:
+        if self._closed:
+            raise DeviceLost("the compute server was closed", reason="closed")
         index = stream_id % self._max_streams
         real = self._real.get(index)
         if real is None:

@@ -23,9 +23,11 @@ from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.polling import Poller
 from gpuwire.compute.programs import Programs
 from gpuwire.compute.readbacks import Readbacks
+from gpuwire.compute.resources import Resource
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.taint import detached
 from gpuwire.compute.timings import Timings
 from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
@@ -303,7 +305,7 @@ class WgpuServer:
             [self._transfers.range_of_binding(binding) for binding in bindings]
         )
         if error is not None:
-            raise error.with_traceback(None)
+            raise error
 
     def launch(
         self,
@@ -335,7 +337,7 @@ class WgpuServer:
         stream.submit()
         failures, stream.failures = stream.failures, []
         if failures:
-            raise failures[0].with_traceback(None)
+            raise failures[0]
 
     def sync(self, handles: Sequence[Handle] = (), stream_id: int = 0) -> Completion[None]:
         """Ends when the stream's work so far has ended on the device; raises if one of `handles`
@@ -360,18 +362,42 @@ class WgpuServer:
         self._poller.when_work_done(ended)
         return completion
 
+    def get_resource(self, binding: Binding, stream_id: int = 0) -> Resource:
+        """The wgpu buffer, offset and size behind a binding. The stream's queued work has been
+        submitted, so what the caller submits comes after it. Raises InvalidHandle, ArgumentError,
+        and the first cause if the bytes are tainted."""
+        self._captures.refuse(stream_id, "get_resource")
+        self.check([binding], stream_id)
+        used, start, _ = self._transfers.range_of_binding(binding)
+        toucher = used.touched_by
+        if toucher is not None and toucher.batch == used.touched_batch:
+            toucher.submit()
+        self._scheduler.stream(stream_id).submit()
+        return Resource(used, start, binding.size)
+
     def stream_ids(self) -> tuple[int, ...]:
         """The logical streams that are alive."""
         return self._scheduler.stream_ids()
 
     def close(self) -> None:
-        """Submit nothing more and let go of the device. Views that were read stay valid."""
+        """Wait for the work on its way, drop what is not submitted, and let go of the device. Views
+        that were read stay valid; any later call raises DeviceLost."""
         if self._closed:
             return
         self._closed = True
-        self._uploads.pool.closed = self._readbacks.pool.closed = True
+        # The library keeps pointers to our callbacks until the work they wait for has ended.
+        self._poller.wait_for_work()
         self._captures.clear()
+        self._scheduler.close()
+        self._readbacks.pool.closed = self._uploads.pool.closed = True
         self._poller.close()
+        self._uploads.close()
+        self._readbacks.pool.close()
+        self._storage.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_transfers"):
+            self.close()
 
     # --- Profiling ----------------------------------------------------------------------------
 
@@ -459,7 +485,7 @@ class WgpuServer:
 
     def on_failure(self, stream: Stream, error: GpuwireError) -> None:
         """Work of `stream` failed for a cause of its own: the next flush raises it."""
-        stream.failures.append(error)
+        stream.failures.append(detached(error))
         self._timings.spoil(stream, error)
         self._utilities.logger.basic(f"work failed: {error}")
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from gpuwire.compute.memory.pages import GroupKey, Page
-from gpuwire.compute.native import ErrorKind, NativeDevice, Pointer, Usage, lib
+from gpuwire.compute.native import ErrorKind, NativeDevice, Pointer, Usage, ffi, lib
 from gpuwire.errors import OutOfMemory
 from gpuwire.telemetry.logs import Logger
 
@@ -28,6 +28,8 @@ class Storage:
         self._limit = limit
         self._logger = logger
         self._numbers = 0
+        self._live: dict[int, Pointer] = {}
+        """Every buffer that goes with the storage, by address."""
         self._on_pressure: list[Callable[[], int]] = []
 
     def on_pressure(self, give_back: Callable[[], int]) -> None:
@@ -38,8 +40,22 @@ class Storage:
         """A source of pages for pools. `forget` is told of each bind group whose page goes."""
         return BufferPages(self, usage, forget)
 
-    def create(self, size: int, usage: Usage, *, mapped: bool = False) -> Pointer:
-        """A buffer. Raises OutOfMemory once giving back what nothing holds did not help."""
+    def close(self) -> None:
+        """Let go of every buffer."""
+        live, self._live = self._live, {}
+        for buffer in live.values():
+            lib.wgpuBufferRelease(buffer)
+        self.reserved = 0
+
+    def create(self, size: int, usage: Usage) -> Pointer:
+        """A buffer that goes with the storage, if not before. Raises OutOfMemory once giving back
+        what nothing holds did not help."""
+        buffer = self.create_free(size, usage, mapped=False)
+        self._live[_address(buffer)] = buffer
+        return buffer
+
+    def create_free(self, size: int, usage: Usage, *, mapped: bool) -> Pointer:
+        """A buffer that may outlive the storage: whoever made it releases it."""
         if size > self._max_buffer:
             raise self._out_of_memory(size, f"one buffer holds at most {self._max_buffer} bytes")
         buffer = self._try(size, usage, mapped)
@@ -55,6 +71,11 @@ class Storage:
 
     def destroy(self, buffer: Pointer, size: int) -> None:
         """Let go of a buffer; the driver frees it when the work that uses it has ended."""
+        if self._live.pop(_address(buffer), None) is not None:
+            self.destroy_free(buffer, size)
+
+    def destroy_free(self, buffer: Pointer, size: int) -> None:
+        """The same for one that `create_free` made."""
         self.reserved -= size
         lib.wgpuBufferRelease(buffer)
 
@@ -122,6 +143,10 @@ class OwnBuffer:
     def __del__(self) -> None:
         if hasattr(self, "pointer"):
             self._storage.destroy(self.pointer, self._size)
+
+
+def _address(buffer: Pointer) -> int:
+    return int(ffi.cast("uintptr_t", buffer))
 
 
 def host_memory() -> int:

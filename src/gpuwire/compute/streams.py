@@ -120,6 +120,13 @@ class Stream:
             self.compute_pass = None
             self.program = None
 
+    def discard(self) -> None:
+        """Drop the open batch."""
+        self.end_pass()
+        if self.encoder is not None:
+            lib.wgpuCommandEncoderRelease(self.encoder)
+            self.encoder = None
+
     def submit(self) -> None:
         """Submit the open batch, if it holds anything, and open the next."""
         if self.encoder is None:

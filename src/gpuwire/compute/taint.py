@@ -7,6 +7,7 @@ ones.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from gpuwire.errors import GpuwireError, InvalidHandle
@@ -38,6 +39,10 @@ CLAIMED = Failure(
 )
 
 
+WHOLE_CLAIM: Marks = ((0, 1 << 62, CLAIMED),)
+"""The marks of a slice that is claimed whole, whatever its size: one object for all."""
+
+
 def first_failure(marks: Marks, start: int, end: int, *, fresh: bool = False) -> Failure | None:
     """The earliest failure among the bytes from `start` to `end`.
 
@@ -66,6 +71,14 @@ def marked(marks: Marks | None, start: int, end: int, failure: Failure | None) -
         kept.append((start, end, failure))
         kept.sort(key=_start)
     return tuple(kept) or None
+
+
+def detached(error: GpuwireError) -> GpuwireError:
+    """The error without its traceback, to keep or to raise: a kept traceback keeps the locals of
+    its frames, and with them the handles of whoever met it first."""
+    copied: GpuwireError = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def _start(mark: Mark) -> int:

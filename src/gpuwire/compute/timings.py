@@ -17,6 +17,7 @@ from gpuwire.compute.polling import Poller
 from gpuwire.compute.readbacks import Readbacks
 from gpuwire.compute.storage import OwnBuffer, Storage
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.taint import detached
 from gpuwire.errors import ArgumentError, ExecutionError, GpuwireError
 
 TIMESTAMP_BYTES = 8
@@ -108,7 +109,7 @@ class Timings:
         """Work of the stream failed: the numbers of its windows mean nothing."""
         for window in self._windows.values():
             if window.stream is stream and window.cause is None:
-                window.cause = error
+                window.cause = detached(error)
 
     def _new(self, stream: Stream) -> ProfileWindow:
         self._tokens += 1

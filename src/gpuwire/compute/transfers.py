@@ -15,6 +15,7 @@ from gpuwire.compute.readbacks import Readbacks
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import Storage
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.taint import detached
 from gpuwire.compute.uploads import CHUNK_BYTES, Staging, Uploads
 from gpuwire.errors import ArgumentError, GpuwireError, InvalidHandle, UnsupportedStrides
 from gpuwire.kernels.kernel import Access, Kernel
@@ -91,7 +92,7 @@ class Transfers:
         stream_batch = stream.batch
         completion = self._readbacks.read(wanted, stream)
         if stream_batch in self._scope.failed_batches:
-            return Completion.failed(self._scope.failed_batches[stream_batch].error)
+            return Completion.failed(detached(self._scope.failed_batches[stream_batch].error))
         if len(wanted) == len(ranges):
             return completion
         return completion.then(
@@ -102,7 +103,9 @@ class Transfers:
         """The first cause among the ranges' bytes that do not exist."""
         failures = [self._scope.failure(used, start, end) for used, start, end in ranges]
         found = [failure for failure in failures if failure is not None]
-        return min(found, key=lambda failure: failure.order).error if found else None
+        if not found:
+            return None
+        return detached(min(found, key=lambda failure: failure.order).error)
 
     def range_of(self, descriptor: CopyDescriptor) -> Range | None:
         """The bytes that a descriptor names; None for none. Raises InvalidHandle, ArgumentError,

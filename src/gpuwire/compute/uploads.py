@@ -111,6 +111,14 @@ class Uploads:
         for buffer in self._used.pop(stream, ()):
             self._poller.map(buffer.pointer, MAP_WRITE, buffer.size, _Reclaim(buffer, self.pool))
 
+    def close(self) -> None:
+        """Let go of every buffer that nobody has a view of."""
+        for used in self._used.values():
+            for buffer in used:
+                lib.wgpuBufferRelease(buffer.pointer)
+        self._used.clear()
+        self.pool.close()
+
     def _acquire(self, size: int) -> HostBuffer:
         buffer = self.pool.find(size)
         if buffer is not None:
