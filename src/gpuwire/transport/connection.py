@@ -145,7 +145,9 @@ class Connection:
         try:
             self._driver.receive(datagrams)
         except Exception as error:  # noqa: BLE001 - a peer's bytes must not reach the event loop
-            failure = ProtocolError(f"what the peer sent could not be handled: {error!r}")
+            failure = ProtocolError(
+                f"the connection broke while handling what the peer sent: {error!r}"
+            )
             failure.__cause__ = error
             self.abandon(failure)
 

@@ -13,6 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from gpuwire.errors import NotSupported
 from gpuwire.transport.engine import Address, Datagram
 
 SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
@@ -58,7 +59,14 @@ class DatagramSocket:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
-        self._loop.add_reader(sock.fileno(), self._receive)
+        try:
+            self._loop.add_reader(sock.fileno(), self._receive)
+        except NotImplementedError:
+            sock.close()
+            raise NotSupported(
+                "this event loop cannot watch a socket (add_reader): on Windows, run gpuwire in an "
+                "asyncio.SelectorEventLoop"
+            ) from None
 
     @property
     def port(self) -> int:

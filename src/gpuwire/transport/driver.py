@@ -26,6 +26,7 @@ class EngineDriver:
         self._loop = asyncio.get_running_loop()
         self._transmission: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._is_stopped = False
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -86,10 +87,11 @@ class EngineDriver:
         if due is None:
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(due, self._on_timer)
+        self._timer_due = due
 
     def _on_timer(self) -> None:
         self._timer = None
