@@ -1,0 +1,132 @@
+"""The server that a program without a ticket starts: there when needed, gone with the program."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuwire.client import connect
+from gpuwire.client.local import start_local_server
+from gpuwire.config import Config, MemoryConfig, ServerConfig
+from gpuwire.errors import LinkLost, ServerStartError, ServerStopped
+from servers import clean_environment
+
+WAIT = 60.0
+VALUES = np.arange(6, dtype="<f4")
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's own ticket would be used instead."""
+    for name in os.environ:
+        if name.startswith("GPUWIRE_"):
+            monkeypatch.delenv(name)
+
+
+def gone(pid: int) -> bool:
+    """Waits until the process has ended."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watched], [], [], WAIT)[0])
+    finally:
+        os.close(watched)
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[str]]:
+    """A program that connects to nowhere in particular, survives Ctrl-C and reads lines."""
+    source = """
+import sys
+import numpy as np
+from gpuwire.client import connect
+dev = connect()
+x = dev.upload(np.arange(6, dtype="<f4"))
+print(dev._local._child.pid, flush=True)
+try:
+    sys.stdin.readline()
+except KeyboardInterrupt:
+    print(dev.read(x).sum(), flush=True)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", source],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def server_of(program: subprocess.Popen[str]) -> int:
+    assert program.stdout is not None
+    return int(program.stdout.readline())
+
+
+def test_without_a_ticket_there_is_a_server_and_it_ends_with_the_device() -> None:
+    config = Config(memory=MemoryConfig(persistent_memory="size-match"))
+    with connect(config=config) as dev:
+        assert np.array_equal(dev.read(dev.upload(VALUES)), VALUES)
+        local = dev._local
+        assert local is not None
+        pid = local._child.pid
+        assert Path(local._state).is_dir()
+    assert local._child.returncode == 0
+    assert gone(pid)
+    assert not Path(local._state).exists()
+
+
+def test_ctrl_c_in_the_terminal_is_for_the_program_alone(
+    program: subprocess.Popen[str],
+) -> None:
+    server = server_of(program)
+    os.killpg(program.pid, signal.SIGINT)
+    out, complaints = program.communicate(timeout=WAIT)
+    assert (program.returncode, out, complaints) == (0, "15.0\n", "")
+    assert gone(server)
+
+
+def test_a_program_that_is_killed_takes_its_server_along(program: subprocess.Popen[str]) -> None:
+    server = server_of(program)
+    program.kill()
+    assert gone(server)
+
+
+def test_a_local_server_that_dies_is_noticed() -> None:
+    with connect(config=Config()) as dev:
+        tensor = dev.upload(VALUES)
+        dev.sync()
+        assert dev._local is not None
+        dev._local._child.terminate()
+        with pytest.raises((ServerStopped, LinkLost)):
+            while True:
+                dev.read(tensor)
+
+
+def test_a_server_that_cannot_start_is_quoted() -> None:
+    config = Config(server=ServerConfig(devices=(99,)))
+    with pytest.raises(ServerStartError, match=r"exit code [1-9].*last words:\n.*99") as caught:
+        connect(config=config)
+    assert caught.value.reason is not None
+
+
+def test_stopping_twice_is_fine() -> None:
+    server = start_local_server()
+    server.stop()
+    server.stop()
