@@ -253,6 +253,9 @@ def _as(value: str, have: str, want: str) -> str:
             else f"u32({value} & 0xfffffffflu)"
         )
         return low if want == "u32" else f"bitcast<i32>({low})"
+    if (have, want) in (("u32", "i64"), ("i32", "u64")):
+        # A plain conversion extends by the target's sign, not the source's.
+        return f"bitcast<{want}>({have[0]}64({value}))"
     return f"{want}({value})"
 
 

@@ -48,6 +48,11 @@ class Lowering:
         """The data types that the device has; others are refused with `UnsupportedDType`."""
         return self._facts.dtypes
 
+    @property
+    def kernel_count(self) -> int:
+        """Kernels generated so far."""
+        return len(self._kernels)
+
     def allocate(self, type_: TensorType, stream: int) -> Value:
         """An uninitialised contiguous tensor. Raises `OutOfMemory`, `UnsupportedDType`."""
         check_dtype(self._facts, type_)

@@ -13,10 +13,11 @@ from gpuwire.ir.tensors import Shape, TensorType
 from gpuwire.kernels import elementwise
 from gpuwire.kernels.elementwise import Load, LoadForm, Program, elementwise_kernel
 from gpuwire.kernels.elementwise import Step as ProgramStep
-from gpuwire.kernels.expressions import OF_EACH_OPERAND, has_expression
+from gpuwire.kernels.expressions import OF_EACH_OPERAND
 from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
 from gpuwire.lowering.facts import BINDING_ALIGNMENT
+from gpuwire.lowering.host_operations import runs_on_host
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
 from gpuwire.lowering.steps import BufferRange
 
@@ -34,7 +35,7 @@ def compute_dtype(node: Node, operands: Sequence[Operand]) -> DType:
 
 def runs_on_device(node: Node, operands: Sequence[Operand]) -> bool:
     """Whether kernels have the operation in the type it runs in."""
-    return has_expression(node.definition.name, compute_dtype(node, operands))
+    return not runs_on_host(node.definition.name, compute_dtype(node, operands))
 
 
 def plan_elementwise(builder: PlanBuilder, node: Node, operands: Sequence[Operand]) -> Placed:

@@ -63,7 +63,7 @@ fn exp_$C(a: vec2<$T>) -> vec2<$T> {
         return vec2<$T>(root * c * root, root * s * root);
     }
     if is_inf_$T(a.x) {
-        if sign_bit_$T(a.x) { return vec2<$T>($T(0.0), $T(0.0)); }
+        if sign_bit_$T(a.x) { return vec2<$T>($T(0.0), copysign_$T($T(0.0), a.y)); }
         return vec2<$T>(a.x, nan_$T());
     }
     return vec2<$T>(nan_$T(), nan_$T());

@@ -6,7 +6,7 @@ fn round_to_f16(x: f32) -> f32 { return unpack2x16float(pack2x16float(vec2<f32>(
 fn nextafter_f16(x: f32, y: f32) -> f32 {
     if is_nan_f32(x) { return x; }
     if is_nan_f32(y) { return y; }
-    if x == y { return y; }
+    if x == y { return x; }
     let bits = pack2x16float(vec2<f32>(x, 0.0)) & 0xffffu;
     let tiny = copysign_f32(5.960464477539063e-08, y);
     let away = (x < y) == !sign_bit_f32(x);
