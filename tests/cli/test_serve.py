@@ -104,3 +104,13 @@ def test_a_device_that_is_not_there_is_named(serving: Serving) -> None:
     error = log.splitlines()[-1]
     assert error.startswith("gpuwire: ")
     assert "99" in error
+
+
+def test_a_cuda_allocator_is_taken_and_said_to_be_ignored(serving: Serving, tmp_path: Path) -> None:
+    (tmp_path / "gpuwire.toml").write_text(
+        '[memory.cuda]\nallocator = "async"\n[memory.logger]\nfile = "memory.log"\nlevel = "full"\n'
+    )
+    server = serving.start("--host", "127.0.0.1", "--port", "0")
+    assert serving.first_line(server)
+    serving.stop(server, signal.SIGTERM)
+    assert "memory.cuda.allocator 'async' is ignored" in (tmp_path / "memory.log").read_text()

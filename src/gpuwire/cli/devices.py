@@ -43,7 +43,7 @@ def devices(
         print_json([asdict(device) for device in found])
         return
     print_table(
-        ("#", "name", "backend", "kind", "f16", "f64", "int64", "largest buffer", "one binding"),
+        ("#", "name", "backend", "kind", "f16", "f64", "int64", "buffer", "binding"),
         [_row(device) for device in found],
     )
 
