@@ -42,7 +42,7 @@ class PlainClient:
         self.control = control
         self.wire = ClientSession()
         self.welcome: Welcome | None = None
-        self.ended: asyncio.Future[GpuwireError | None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Why the server closed the session, or the link's end."""
         self.heartbeats = 0
         self.answers_heartbeats = True
@@ -127,7 +127,7 @@ class PlainClient:
                 if self.wire.acknowledgement_due:
                     self.control.writer.write_nowait(self.wire.acknowledge())
             self._end(None)
-        except GpuwireError as error:
+        except (GpuwireError, asyncio.InvalidStateError) as error:
             self._end(error)
 
     def _handle(self, message: Message) -> None:
@@ -145,7 +145,7 @@ class PlainClient:
             case Close(error):
                 self._end(None if error is None else from_record(error))
 
-    def _end(self, error: GpuwireError | None) -> None:
+    def _end(self, error: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
 

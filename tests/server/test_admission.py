@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from host_tasks import add, register
-from plain_client import connect_plainly, plain_client, reach
 
 from gpuwire.errors import (
     NoSuchDevice,
@@ -20,6 +18,8 @@ from gpuwire.server import AdmissionRequest, Grant, TokenLimits, TokenStore, rec
 from gpuwire.server.admission import tighter
 from gpuwire.transport import Ticket
 from gpuwire.wire.messages import ReadTensor
+from host_tasks import add, register
+from plain_client import connect_plainly, plain_client, reach
 
 
 def test_each_bad_token_is_refused_with_its_reason(shared_server, runner) -> None:

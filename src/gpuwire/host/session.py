@@ -41,7 +41,8 @@ so, in the end, no further one is read from the client."""
 REPLY_FRAME_BYTES = 1024 * 1024
 """One frame of replies; a smaller limit of the wire counts."""
 TAKEN_STEP_BYTES = 256 * 1024
-"""Frames are reported as taken in steps of this size: the front only needs to know roughly."""
+"""Frames are reported as taken in steps of this size, far below the front's high water: it only
+needs to know roughly."""
 
 
 @dataclass(frozen=True, slots=True)

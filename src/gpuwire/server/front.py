@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwire.config import Config, state_directory
-from gpuwire.errors import ServerStartError, ServerStopped
+from gpuwire.errors import GpuwireError, ServerStartError, ServerStopped
 from gpuwire.server.admission import Admission, Authorizer
 from gpuwire.server.advertising import advertised_host
 from gpuwire.server.reception import Reception
@@ -39,7 +39,7 @@ class Server:
         """`devices` are numbers from `gpuwire devices`; empty is all. Clients see them numbered
         anew from 0, in this order. `authorizer` replaces the token check."""
         server = config.server
-        self._config = config
+        self.config = config
         self._host = server.host if host is None else host
         self._wanted_port = server.port if port is None else port
         self._adapters = tuple(server.devices if devices is None else devices)
@@ -74,21 +74,15 @@ class Server:
         (a device host died at its start), `ConfigError` (the state directory). Nothing is left
         running then.
         """
+        identity, secret = self._open_state()
         try:
-            identity = Identity.load_or_create(self.state_dir)
-            secret = None if self._has_authorizer else self._store.default_secret()
             await self._start_devices()
             await self._listen(identity)
-        except OSError as error:
-            await self.stop()
-            raise ServerStartError(
-                f"the state directory {self.state_dir} cannot be used: {error}", reason=str(error)
-            ) from error
         except BaseException:
             await self.stop()
             raise
         self._ticket = Ticket(
-            advertised_host(self._config.server.advertise, self._host),
+            advertised_host(self.config.server.advertise, self._host),
             self.port,
             identity.fingerprint,
             secret or "",
@@ -110,6 +104,18 @@ class Server:
         devices, self._devices = self._devices, []
         await asyncio.gather(*(device.stop() for device in devices))
 
+    def _open_state(self) -> tuple[Identity, str | None]:
+        """The server's key, and the secret of the token that its ticket carries."""
+        try:
+            identity = Identity.load_or_create(self.state_dir)
+            return identity, None if self._has_authorizer else self._store.default_secret()
+        except GpuwireError:
+            raise
+        except OSError as error:
+            raise ServerStartError(
+                f"the state directory {self.state_dir} cannot be used: {error}", reason=str(error)
+            ) from error
+
     async def _start_devices(self) -> None:
         """The first device's host says how many adapters there are; the others start together."""
         wanted = self._adapters
@@ -124,13 +130,13 @@ class Server:
         await asyncio.gather(*(device.start() for device in others))
 
     def _add_device(self, adapter: int) -> ServedDevice:
-        device = ServedDevice(len(self._devices), adapter, self._config, self._logger)
+        device = ServedDevice(len(self._devices), adapter, self.config, self._logger)
         self._devices.append(device)
         return device
 
     async def _listen(self, identity: Identity) -> None:
-        remote = self._config.remote
-        self._reception = Reception(self._config, self._admission, self._devices, self._logger)
+        remote = self.config.remote
+        self._reception = Reception(self.config, self._admission, self._devices, self._logger)
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(
             engine=remote.quic_engine, idle_timeout_seconds=max(silence, 30.0)

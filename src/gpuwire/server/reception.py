@@ -62,7 +62,7 @@ class Reception:
         self._logger = logger
         self._limits = wire_limits(config.server)
         self._server_name = f"gpuwire {version('gpuwire')} on {socket.gethostname()}"
-        self._sessions: set[Session] = set()
+        self._sessions: dict[asyncio.Task[None], Session] = {}
         self._receiving: set[asyncio.Task[None]] = set()
         self._closing: GpuwireError | None = None
 
@@ -81,8 +81,13 @@ class Reception:
     async def close(self, reason: GpuwireError) -> None:
         """Tells every session why it ends, and returns when all have ended."""
         self._closing = reason
-        for session in tuple(self._sessions):
-            session.end(reason)
+        for task in tuple(self._receiving):
+            session = self._sessions.get(task)
+            if session is not None:
+                session.end(reason)
+            else:
+                # It has no session yet, or only asked for the devices.
+                task.cancel()
         if self._receiving:
             _, late = await asyncio.wait(self._receiving, timeout=2 * FAREWELL_SECONDS)
             for task in late:
@@ -152,11 +157,13 @@ class Reception:
             f"{name} opened: device {device.index}, token {grant.name!r}, {hello.client} at "
             f"{caller.link.connection.path.address}"
         )
-        self._sessions.add(session)
+        task = asyncio.current_task()
+        assert task is not None
+        self._sessions[task] = session
         try:
             reason, freed = await session.run(welcome, caller.early, max_memory, max_upload)
         finally:
-            self._sessions.discard(session)
+            del self._sessions[task]
         why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
         self._logger.basic(f"{name} closed, {freed} bytes freed: {why}")
 

@@ -110,7 +110,10 @@ class Uploads:
         try:
             head = await stream.readexactly(BULK_HEADER_BYTES)
         except (StreamEnded, StreamReset):
-            return
+            # Whose upload it was is unknown, so its tensor would be waited for without end.
+            raise MalformedMessage(
+                "a bulk stream ended before its header", what="bulk header"
+            ) from None
         header = decode_bulk_header(head, self._limits)
         wanted = await self._host_answer(header.request)
         if wanted is None:
