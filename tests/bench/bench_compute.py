@@ -142,9 +142,9 @@ def measure_launches(report: Report, device: Device) -> None:
     device.server.graph_destroy(graph)
 
 
-def measure_sweep(report: Report, device: Device) -> None:
+def measure_sweep(report: Report, device: Device, control: int) -> None:
     """To the end of the work: what a caller gains who waits for it."""
-    sizes = (4096, 64 * 1024, MIB, 16 * MIB)
+    sizes = (4096, 64 * 1024, MIB, control)
     for nbytes in sizes:
         body = chain(device, nbytes)
         graph = capture(device, body)
@@ -233,8 +233,8 @@ def measure_memory(report: Report, device: Device) -> None:
 
 
 def reserved_ratio() -> float:
-    """The sliced pools' reserved bytes at most, over the live bytes at most; sizes from 16 bytes
-    to 8 MiB, alike in number for each octave, up to 512 MiB alive."""
+    """What sliced and direct pools reserved at most, over the live bytes at most; sizes from 16
+    bytes to 8 MiB, alike in number for each octave, up to 512 MiB alive."""
     server = WgpuServer.init(0)
     chance = random.Random(1)
     held: list[Handle] = []
@@ -249,8 +249,9 @@ def reserved_ratio() -> float:
         held.append(handle)
         live += handle.slice.size
         high = max(high, live)
-    pools = [pool for pool in server.memory_report().pools if pool.kind is PoolKind.SLICED]
-    reserved = sum(pool.high_water_reserved for pool in pools if pool.name != "uniforms")
+    kinds = (PoolKind.SLICED, PoolKind.DIRECT)
+    pools = [pool for pool in server.memory_report().pools if pool.kind in kinds]
+    reserved = sum(pool.high_water_reserved for pool in pools)
     held.clear()
     server.close()
     return reserved / high
@@ -360,11 +361,11 @@ def main() -> None:
     measure_round_trips(report, device)
     measure_memory(report, device)
     if found.kind == "discrete":
-        measure_sweep(report, device)
+        measure_sweep(report, device, 256 * MIB)
         measure_transfers(report, device, 256 * MIB, {"upload": 3.5, "read": 3.0})
         measure_bandwidth(report, device)
     else:
-        measure_sweep(report, device)
+        measure_sweep(report, device, 16 * MIB)
         measure_transfers(report, device, 64 * MIB, {})
     device.server.close()
     report.finish()

@@ -43,16 +43,15 @@ def test_an_idle_server_after_a_cleanup_reserves_nothing(fresh_work):
 
 
 def test_repeated_work_makes_no_more_objects(fresh_work):
-    for _ in range(3):
-        busy(fresh_work)
-    fresh_work.server.sync().wait(60)
-    gc.collect()
-    before = live_objects()
-    for _ in range(10):
-        busy(fresh_work)
-    fresh_work.server.sync().wait(60)
-    gc.collect()
-    assert live_objects() == before
+    def settled(times):
+        for _ in range(times):
+            busy(fresh_work)
+        fresh_work.server.sync().wait(60)
+        gc.collect()
+        fresh_work.server.memory_cleanup()
+        return live_objects()
+
+    assert settled(3) == settled(10)
 
 
 def test_a_closed_server_leaves_no_object(runtime_directory, work_class):

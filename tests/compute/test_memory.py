@@ -23,7 +23,7 @@ class Pages:
 
     def __init__(self, limit: int | None = None) -> None:
         self.live: dict[int, Page] = {}
-        self.reserved = 0
+        self.reserved = self.high = 0
         self.limit = limit
         self._numbers = 0
 
@@ -33,6 +33,7 @@ class Pages:
         self._numbers += 1
         page = self.live[self._numbers] = Page(self._numbers, size, None, self)
         self.reserved += size
+        self.high = max(self.high, self.reserved)
         return page
 
     def destroy(self, page: Page) -> None:
@@ -79,8 +80,7 @@ def test_100_000_random_allocations_neither_overlap_nor_fragment_without_bound()
     report = memory.report()
     assert report.bytes_in_use == live == sum(one.size for one in held)
     assert report.bytes_reserved == pages.reserved == sum(p.size for p in pages.live.values())
-    sliced = [pool for pool in report.pools if pool.kind is PoolKind.SLICED]
-    assert sum(pool.high_water_reserved for pool in sliced) <= 1.5 * high
+    assert pages.high <= 1.5 * high
     held.clear()
     memory.cleanup()
     assert pages.reserved == 0
@@ -141,13 +141,14 @@ def test_slices_are_padded_to_the_alignment_and_report_what_was_asked_for():
     assert (small.bytes_in_use, small.bytes_padding, small.slices) == (100, 28, 1)
 
 
-def test_large_allocations_are_direct_and_go_back_at_once():
+def test_large_allocations_are_direct_and_their_pages_kept_for_like_ones():
     pages = Pages()
     memory = manager(pages)
-    held = memory.allocate(100 * MIB)
-    assert pages.reserved == 100 * MIB
-    del held
-    memory.take_in()
+    number = memory.allocate(100 * MIB).page.number
+    assert memory.allocate(90 * MIB).page.number == number
+    assert memory.allocate(50 * MIB).page.number != number
+    assert pages.reserved <= 100 * MIB
+    memory.cleanup()
     assert pages.reserved == 0
     direct = next(pool for pool in memory.report().pools if pool.kind is PoolKind.DIRECT)
     assert direct.high_water_reserved == 100 * MIB

@@ -8,8 +8,18 @@ import gc
 import numpy as np
 import pytest
 
-from gpuwire.compute import Binding, CopyDescriptor, Handle
-from gpuwire.errors import ArgumentError, InvalidHandle, UnsupportedStrides
+from gpuwire.compute import Binding, CopyDescriptor, Handle, WgpuServer
+from gpuwire.compute.adapters import open_adapter
+from gpuwire.compute.server import (
+    Backend,
+    CompilationOptions,
+    MemoryProperties,
+    ServerUtilities,
+    TimingMethod,
+)
+from gpuwire.config import MemoryConfig
+from gpuwire.errors import ArgumentError, InvalidHandle, OutOfMemory, UnsupportedStrides
+from gpuwire.telemetry.logs import disabled_logger
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 63, 64, 65, 4097, 70_001])
@@ -181,3 +191,40 @@ def test_staging_memory_that_is_still_viewed_is_copied(work):
 def test_staging_of_no_bytes_is_refused(work):
     with pytest.raises(ArgumentError, match="at least 1"):
         work.server.staging([4, 0])
+
+
+def test_memory_beyond_the_device_is_out_of_memory_with_the_sizes(fresh_work):
+    kept = fresh_work.words(1)
+    with pytest.raises(OutOfMemory, match="wanted") as raised:
+        fresh_work.server.initialize_memory(Handle(), 1 << 50)
+    assert raised.value.wanted == 1 << 50
+    assert raised.value.in_use >= 4
+    assert raised.value.reserved >= 4
+    assert fresh_work.get_words(kept) == [1]
+
+
+def test_memory_that_runs_out_piece_by_piece_comes_back(runtime_directory, work_class):
+    server = limited_server(8 << 20)
+    work = work_class(server)
+    held = []
+    with pytest.raises(OutOfMemory):
+        held.extend(work.empty(1 << 20) for _ in range(100))
+    assert 4 <= len(held) <= 8
+    held.clear()
+    assert work.get_words(work.words(5)) == [5]
+    server.close()
+
+
+def limited_server(limit):
+    opened = open_adapter(0)
+    memory = MemoryProperties(256, opened.properties.max_buffer_bytes, limit)
+    return WgpuServer(
+        memory,
+        MemoryConfig(),
+        CompilationOptions(),
+        opened.device,
+        64,
+        Backend(opened.properties.backend),
+        TimingMethod.SYSTEM,
+        ServerUtilities(opened.properties, memory, disabled_logger("compute")),
+    )

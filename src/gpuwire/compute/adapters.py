@@ -37,6 +37,8 @@ _KINDS = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "cpu"
 _RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "unknown": 3, "cpu": 4}
 _BACKENDS = {"Vulkan": 0, "Metal": 0, "D3D12": 1, "OpenGL": 2, "OpenGLES": 2}
 _SAFE_WORKGROUPS = 65_535
+_MOST_BUFFERS = 128
+"""Some adapters claim half a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +120,24 @@ def _open_with_probes(adapter: Any) -> tuple[NativeDevice, frozenset[str]]:
 
 def _ranked_adapters() -> list[Any]:
     found = enumerate_adapters()
-    native = {_hardware(adapter) for adapter in found if adapter.info["backend_type"] != "OpenGL"}
-    kept = [
+    native = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
+    others = [
         adapter
         for adapter in found
-        if adapter.info["backend_type"] != "OpenGL" or _hardware(adapter) not in native
+        if adapter not in native and not any(_is_same(adapter, one) for one in native)
     ]
-    return sorted(kept, key=_rank)
+    return sorted([*native, *others], key=_rank)
 
 
-def _hardware(adapter: Any) -> tuple[str, int]:
-    # OpenGL names the same GPU in other words and gives no device id: the vendor and the kind of
-    # adapter are what both agree on.
-    info = adapter.info
-    return info["adapter_type"], info["vendor_id"]
+def _is_same(opengl: Any, native: Any) -> bool:
+    """Whether OpenGL's adapter is one that a better backend lists too. It gives no device id, and
+    often no vendor; its name begins with the GPU's."""
+    ours, theirs = opengl.info, native.info
+    if ours["device"].startswith(theirs["device"]):
+        return True
+    return bool(
+        ours["adapter_type"] == theirs["adapter_type"] and ours["vendor_id"] == theirs["vendor_id"]
+    )
 
 
 def _rank(adapter: Any) -> tuple[int, int]:
@@ -160,7 +166,12 @@ def _properties(
         max_binding_bytes=int(limits["max-storage-buffer-binding-size"]) & ~3,
         storage_alignment=int(limits["min-storage-buffer-offset-alignment"]),
         max_immediate_bytes=(int(limits["max-immediate-size"]) if "immediates" in features else 0),
-        max_buffers=int(limits["max-storage-buffers-per-shader-stage"]),
+        # Beside the buffers a bind group may hold the parameters.
+        max_buffers=min(
+            int(limits["max-storage-buffers-per-shader-stage"]),
+            int(limits["max-bindings-per-bind-group"]) - 1,
+            _MOST_BUFFERS,
+        ),
         max_workgroup_invocations=int(limits["max-compute-invocations-per-workgroup"]),
         max_workgroup_size=(
             int(limits["max-compute-workgroup-size-x"]),

@@ -32,7 +32,7 @@ from gpuwire.compute.timings import Timings
 from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
 from gpuwire.compute.uploads import Staging, Uploads
-from gpuwire.config import MemoryConfig, StreamingConfig
+from gpuwire.config import CudaMemoryConfig, MemoryConfig, StreamingConfig
 from gpuwire.errors import ArgumentError, CaptureError, ExecutionError, GpuwireError
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.logs import Logger, open_logger
@@ -129,6 +129,7 @@ class WgpuServer:
             device, memory_properties.max_buffer, memory_properties.limit, utilities.logger
         )
         self._storage.on_pressure(self._give_back_everything)
+        self._storage.count_in_use(self._bytes_in_use)
         self._poller = Poller(device)
         self._programs = Programs(
             device,
@@ -201,9 +202,10 @@ class WgpuServer:
             max_buffer=properties.max_buffer_bytes,
             limit=host_memory() if properties.kind == "cpu" else None,
         )
-        utilities = ServerUtilities(
-            properties, memory_properties, open_logger(memory.logger, "compute")
-        )
+        logger = open_logger(memory.logger, "compute")
+        if memory.cuda != CudaMemoryConfig():
+            logger.full(f"memory.cuda.allocator {memory.cuda.allocator!r} is ignored: wgpu has one")
+        utilities = ServerUtilities(properties, memory_properties, logger)
         has_timestamps = "timestamp-query-inside-encoders" in properties.features
         return cls(
             memory_properties,
@@ -515,6 +517,9 @@ class WgpuServer:
         self._poller.wait_for_work()
         returned = sum(stream.memory.cleanup() for stream in self._scheduler)
         return returned + self._give_back_shared()
+
+    def _bytes_in_use(self) -> int:
+        return sum(stream.memory.report().bytes_in_use for stream in self._scheduler)
 
     def _give_back_shared(self) -> int:
         return (

@@ -31,10 +31,15 @@ class Storage:
         self._live: dict[int, Pointer] = {}
         """Every buffer that goes with the storage, by address."""
         self._on_pressure: list[Callable[[], int]] = []
+        self._in_use: Callable[[], int] = int
 
     def on_pressure(self, give_back: Callable[[], int]) -> None:
         """Call `give_back` when memory runs out; it returns the bytes it gave back."""
         self._on_pressure.append(give_back)
+
+    def count_in_use(self, in_use: Callable[[], int]) -> None:
+        """Ask `in_use` for the bytes that handles hold, when an error is to tell."""
+        self._in_use = in_use
 
     def pages(self, usage: Usage, forget: Callable[[GroupKey], None] | None = None) -> BufferPages:
         """A source of pages for pools. `forget` is told of each bind group whose page goes."""
@@ -98,9 +103,12 @@ class Storage:
         return buffer
 
     def _out_of_memory(self, size: int, why: str) -> OutOfMemory:
+        in_use = self._in_use()
         return OutOfMemory(
-            f"out of device memory: {size} bytes wanted with {self.reserved} reserved: {why}",
+            f"out of device memory: {size} bytes wanted, {in_use} in use, {self.reserved} in the "
+            f"pools: {why}",
             wanted=size,
+            in_use=in_use,
             reserved=self.reserved,
             limit=self._limit,
         )

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpuwire.compute.memory.pages import Block, PageSource
-from gpuwire.compute.memory.pools import Pool, SlicedPool, WholePagePool
-from gpuwire.compute.memory.report import MemoryReport, PoolKind
+from gpuwire.compute.memory.pools import DirectPool, PersistentPool, Pool, SlicedPool
+from gpuwire.compute.memory.report import MemoryReport
 from gpuwire.compute.memory.slices import Released, Slice
 from gpuwire.compute.taint import NEVER_WRITTEN
 from gpuwire.config import MemoryConfig
@@ -42,7 +42,7 @@ class PoolLayout:
 
 DEFAULT_LAYOUT = (
     PoolLayout("small", 64 * KIB, 256 * KIB, 8 * MIB),
-    PoolLayout("medium", 16 * MIB, 2 * MIB, 128 * MIB),
+    PoolLayout("medium", MIB, MIB, 32 * MIB),
 )
 
 
@@ -79,8 +79,8 @@ class MemoryManager:
             )
             for pool in layout
         )
-        self._persistent = WholePagePool("persistent", source, PoolKind.PERSISTENT)
-        self._direct = WholePagePool("direct", source, PoolKind.DIRECT)
+        self._persistent = PersistentPool("persistent", source)
+        self._direct = DirectPool("direct", source)
         self._pools: tuple[Pool, ...] = (self._persistent, *self._sliced, self._direct)
 
     def allocate(self, size: int) -> Slice:

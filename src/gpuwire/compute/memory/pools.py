@@ -9,14 +9,23 @@ again, which is 0.3 µs instead of 2 µs, and lets its bind groups be found agai
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Protocol
 
 from gpuwire.compute.memory.pages import Block, Page, PageSource
 from gpuwire.compute.memory.report import PoolKind, PoolReport
+from gpuwire.errors import OutOfMemory
 
 _SUBBINS_LOG2 = 3
 _SUBBINS = 1 << _SUBBINS_LOG2
 _PAGE_STEP = 64 * 1024
+_GROWTH_LOG2 = 3
+_SLICES_OF_A_PAGE = 4
+_LOOK_AT = 16
+"""Blocks of a bin that are compared: the best of 16 fragments as little as the best of all."""
+
+KEPT_BYTES = 256 * 1024 * 1024
+"""What the direct pool may keep that nothing uses, whatever is in use."""
 
 
 class PoolUsage:
@@ -94,8 +103,9 @@ class Pool(Protocol):
 class SlicedPool:
     """Pages cut into slices.
 
-    A new page is as large as a quarter of what the pool already has, between `min_page` and
-    `max_page`: a small program reserves little, and a large one wastes at most a quarter.
+    A new page is as large as an eighth of what the pool already has and as four of the slices
+    asked for, between `min_page` and `max_page`: a small program reserves little, and a large one
+    has little left over in its last page.
     """
 
     def __init__(
@@ -162,14 +172,14 @@ class SlicedPool:
         # does fits best.
         own = _bin_of(size)
         if own < len(self._bins):
-            for block in self._bins[own]:
-                if block.size >= size:
-                    return self._cut(block, size)
+            fitting = [block for block in islice(self._bins[own], _LOOK_AT) if block.size >= size]
+            if fitting:
+                return self._cut(min(fitting, key=_tightness), size)
         above = self._filled >> (own + 1)
         if not above:
             return None
         index = own + (above & -above).bit_length()
-        return self._cut(next(iter(self._bins[index])), size)
+        return self._cut(min(islice(self._bins[index], _LOOK_AT), key=_tightness), size)
 
     def _cut(self, block: Block, size: int) -> Block:
         self._unlink(block)
@@ -212,8 +222,15 @@ class SlicedPool:
         self._link(block)
 
     def _grow(self, size: int) -> None:
-        wanted = min(self._max_page, max(self._min_page, self.usage.reserved >> 2))
-        page = self._source.create((max(wanted, size) + _PAGE_STEP - 1) & -_PAGE_STEP)
+        least = (size + _PAGE_STEP - 1) & -_PAGE_STEP
+        share = max(self._min_page, self.usage.reserved >> _GROWTH_LOG2, size * _SLICES_OF_A_PAGE)
+        wanted = max(min(self._max_page, share) & -_PAGE_STEP, least)
+        try:
+            page = self._source.create(wanted)
+        except OutOfMemory:
+            if wanted == least:
+                raise
+            page = self._source.create(least)
         block = Block(page, 0, page.size, self)
         self._first_blocks[page] = block
         self.usage.add_page(page.size)
@@ -235,16 +252,11 @@ class SlicedPool:
         block.bin = -1
 
 
-class WholePagePool:
-    """One page for each slice.
+class PersistentPool:
+    """Buckets of pages of one exact size each, kept until a cleanup."""
 
-    Persistent: released pages stay as buckets of their exact size until a cleanup. Direct: a
-    released page goes back at once.
-    """
-
-    def __init__(self, name: str, source: PageSource, kind: PoolKind) -> None:
+    def __init__(self, name: str, source: PageSource) -> None:
         self.name = name
-        self.kind = kind
         self.usage = PoolUsage()
         self._source = source
         self._buckets: dict[int, list[Block]] = {}
@@ -254,40 +266,95 @@ class WholePagePool:
         return size in self._buckets
 
     def reserve(self, size: int) -> Block:
-        bucket = self._buckets.get(size)
-        if bucket:
-            block = bucket.pop()
-        else:
-            page = self._source.create(size)
-            self.usage.add_page(page.size)
-            block = Block(page, 0, page.size, self)
-            if self.kind is PoolKind.PERSISTENT and bucket is None:
-                self._buckets[size] = []
-        block.used = True
-        block.page.used_blocks = 1
-        return block
+        bucket = self._buckets.setdefault(size, [])
+        return _used(bucket.pop() if bucket else _whole_page(self, self._source, size))
 
     def release(self, block: Block) -> None:
         block.used = False
         block.page.used_blocks = 0
-        if self.kind is PoolKind.PERSISTENT:
-            self._buckets.setdefault(block.size, []).append(block)
-        else:
-            self._return(block)
+        self._buckets.setdefault(block.size, []).append(block)
 
     def cleanup(self) -> int:
         freed = [block for bucket in self._buckets.values() for block in bucket]
         self._buckets.clear()
-        for block in freed:
-            self._return(block)
-        return sum(block.size for block in freed)
+        return sum(_give_back(block, self._source) for block in freed)
 
     def report(self) -> PoolReport:
-        return self.usage.report(self.name, self.kind, 0)
+        return self.usage.report(self.name, PoolKind.PERSISTENT, 0)
 
-    def _return(self, block: Block) -> None:
-        self.usage.drop_page(block.page.size)
-        self._source.destroy(block.page)
+
+class DirectPool:
+    """One page for each slice, for large ones: cut out of shared pages they would fragment those.
+
+    Released pages are kept for requests that fill them to 8/9 at least, so that a program that
+    repeats makes no buffer (100 µs). They never add to the most that was ever reserved: a new page
+    takes their place; nor do they outweigh what is in use and `KEPT_BYTES`.
+    """
+
+    def __init__(self, name: str, source: PageSource) -> None:
+        self.name = name
+        self.usage = PoolUsage()
+        self._source = source
+        self._kept: dict[Block, None] = {}
+        """The longest kept first."""
+        self._kept_bytes = 0
+
+    def reserve(self, size: int) -> Block:
+        limit = size + size // 8
+        fitting = [block for block in self._kept if size <= block.size <= limit]
+        if fitting:
+            block = min(fitting, key=_tightness)
+            del self._kept[block]
+            self._kept_bytes -= block.size
+            return _used(block)
+        while self._kept and self.usage.reserved + size > self.usage.reserved_high:
+            self._drop_oldest()
+        return _used(_whole_page(self, self._source, size))
+
+    def release(self, block: Block) -> None:
+        block.used = False
+        block.page.used_blocks = 0
+        self._kept[block] = None
+        self._kept_bytes += block.size
+        while self._kept_bytes > max(KEPT_BYTES, self.usage.block_bytes):
+            self._drop_oldest()
+
+    def cleanup(self) -> int:
+        returned = self._kept_bytes
+        while self._kept:
+            self._drop_oldest()
+        return returned
+
+    def report(self) -> PoolReport:
+        return self.usage.report(self.name, PoolKind.DIRECT, 0)
+
+    def _drop_oldest(self) -> None:
+        block = next(iter(self._kept))
+        del self._kept[block]
+        self._kept_bytes -= _give_back(block, self._source)
+
+
+def _whole_page(pool: Pool, source: PageSource, size: int) -> Block:
+    page = source.create(size)
+    pool.usage.add_page(page.size)
+    return Block(page, 0, page.size, pool)
+
+
+def _used(block: Block) -> Block:
+    block.used = True
+    block.page.used_blocks = 1
+    return block
+
+
+def _give_back(block: Block, source: PageSource) -> int:
+    block.pool.usage.drop_page(block.size)
+    source.destroy(block.page)
+    return block.size
+
+
+def _tightness(block: Block) -> tuple[int, int]:
+    """The smallest that fits, and of those the one on the oldest page: new pages stay empty."""
+    return block.size, block.page.number
 
 
 def _bin_of(size: int) -> int:
