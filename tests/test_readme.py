@@ -19,6 +19,7 @@ import pytest
 
 from gpuwire.config import Config, load_config
 from gpuwire.config.explaining import key_names
+from servers import clean_environment
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,13 +51,11 @@ def of(*languages: str) -> list[Block]:
 
 
 @pytest.fixture(scope="module")
-def reader(
-    tmp_path_factory: pytest.TempPathFactory, server_environment: dict[str, str]
-) -> dict[str, str]:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of someone who follows the text: our command on the path, own state."""
     home = tmp_path_factory.mktemp("reader")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{server_environment['PATH']}"
-    return {**server_environment, "PATH": path, "XDG_STATE_HOME": str(home), "HOME": str(home)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return clean_environment(PATH=path, XDG_STATE_HOME=str(home), HOME=str(home))
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,21 @@ from pathlib import Path
 import pytest
 
 from gpuwire.transport import Ticket
+from servers import clean_environment
 
 
 class Serving:
     """Starts servers in one directory and sees to it that none is left behind."""
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._directory, self._environment = directory, environment
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         server = subprocess.Popen(
             [sys.executable, "-m", "gpuwire.cli", "serve", "--state-dir", "state", *options],
             cwd=self._directory,
-            env=self._environment,
+            env=clean_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,8 +56,8 @@ class Serving:
 
 
 @pytest.fixture
-def serving(tmp_path: Path, server_environment: dict[str, str]) -> Iterator[Serving]:
-    serving = Serving(tmp_path, server_environment)
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    serving = Serving(tmp_path)
     yield serving
     serving.close()
 
