@@ -28,13 +28,29 @@ _CANCELLING = {"logaddexp": 400.0}
 _NARROW = ("abs", "add", "bitwise_invert", "bitwise_left_shift", "floor_divide", "multiply")
 _NARROW += ("negative", "pow", "square", "subtract", "bitwise_right_shift", "remainder", "less")
 
+_WIDE = ("acos", "asin", "atan2", "cos", "exp", "expm1", "floor_divide", "hypot", "less", "log")
+_WIDE += (
+    "log1p",
+    "log2",
+    "log10",
+    "maximum",
+    "nextafter",
+    "pow",
+    "remainder",
+    "sin",
+    "tan",
+    "tanh",
+)
+
 _PAIRS = [
     (definition, dtype)
     for definition, dtype in elementwise_pairs(ALL_DTYPES)
     if not runs_on_host(definition.name, dtype)
     and (
-        dtype in (dt.bool_, dt.int32, dt.float32, dt.float64, dt.complex64)
-        or (dtype in (dt.int8, dt.uint16, dt.uint64) and definition.name in _NARROW)
+        dtype in (dt.bool_, dt.int32, dt.float32, dt.complex64)
+        or (dtype is dt.float64 and definition.name in _WIDE)
+        or (dtype is dt.int8 and definition.name in _NARROW)
+        or (dtype in (dt.uint16, dt.uint64) and definition.name in ("multiply", "pow", "less"))
         or (dtype is dt.float16 and definition.name in ("add", "exp", "nextafter", "maximum"))
     )
 ]

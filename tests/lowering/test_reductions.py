@@ -69,28 +69,27 @@ def _check(
     assert np.all(np.abs(got - want) <= slack * np.maximum(size, unit) + unit * np.abs(want))
 
 
-_MOST = (dt.bool_, dt.int8, dt.int32, dt.float16, dt.float32)
 _TYPES = {
-    "any": (dt.bool_, dt.float32, dt.complex64),
+    "sum": (dt.bool_, dt.int8, dt.float16, dt.float32, dt.complex64),
+    "prod": (dt.int8, dt.float32),
+    "mean": (dt.float16, dt.complex64),
+    "min": (dt.bool_, dt.uint16),
+    "max": (dt.int8, dt.float16, dt.float32),
+    "any": (dt.bool_, dt.complex64),
     "all": (dt.int8,),
-    "sum": (*_MOST, dt.uint16, dt.complex64),
-    "mean": (dt.float16, dt.float32, dt.complex64),
-    "min": (dt.bool_, dt.int8, dt.float32),
     "argmin": (dt.float32,),
-    "prod": (dt.int8, dt.float32, dt.complex64),
+    "argmax": (dt.int8,),
 }
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_reduction(machine: Machine, name: str) -> None:
-    for dtype in _TYPES.get(name, _MOST):
+    for dtype in _TYPES[name]:
         result = _result_dtype(name, dtype)
         if result is None:
             continue
         values = _values(dtype, (3, 5, 7))
-        for axes in (
-            ((0,), (1,), (2,)) if name.startswith("arg") else ((0,), (2,), (0, 2), (0, 1, 2))
-        ):
+        for axes in ((0,), (2,)) if name.startswith("arg") else ((0,), (0, 2)):
             _check(machine, name, values, axes, result)
         _check(machine, name, values.transpose(2, 0, 1)[::-1], (1,), result)
 

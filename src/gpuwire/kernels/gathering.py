@@ -149,6 +149,12 @@ def _finish(writer: KernelWriter, result: DType, lines: list[str]) -> Kernel:
     if each == 1:
         writer.write("result[item] = element(item);")
     else:  # The last word may reach past the end.
-        values = [f"element(min(item * {each}u + {k}u, {count} - 1u))" for k in range(each)]
-        writer.write(f"result[item] = {types.word(values)};")
+        writer.write(
+            "var word = 0u;",
+            f"for (var k = 0u; k < {each}u; k = k + 1u) {{",
+            f"    let value = element(min(item * {each}u + k, {count} - 1u));",
+            f"    word = word | ({types.part_of_word('value', 'k')});",
+            "}",
+            "result[item] = word;",
+        )
     return writer.finish()

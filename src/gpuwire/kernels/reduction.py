@@ -315,15 +315,23 @@ def _write_results(
         else:
             write = [f"partial[{worker}] = state;"]
     else:
-        each = reduction.outputs_per_worker
+        each, types = reduction.outputs_per_worker, shader_type(reduction.result)
         writer.write(f"if {worker} * {each}u >= {outputs} {{ return; }}")
-        values = []
-        for k in range(each):
-            part = f"min({worker} * {each}u + {k}u, {outputs} - 1u)" if each > 1 else worker
-            writer.write(f"let state{k} = {call.format(part=part)};")
-            writer.write(f"let value{k} = {_leaving(f'state{k}', reduction)};")
-            values.append(f"value{k}")
-        write = [f"result[{worker}] = {shader_type(reduction.result).word(values)};"]
+        leaving = f"let value = {_leaving('state', reduction)};"
+        if each == 1:
+            writer.write(f"let state = {call.format(part=worker)};", leaving)
+            write = [f"result[{worker}] = value;"]
+        else:  # The last word may reach past the end.
+            part = f"min({worker} * {each}u + k, {outputs} - 1u)"
+            writer.write(
+                "var word = 0u;",
+                f"for (var k = 0u; k < {each}u; k = k + 1u) {{",
+                f"    let state = {call.format(part=part)};",
+                f"    {leaving}",
+                f"    word = word | ({types.part_of_word('value', 'k')});",
+                "}",
+            )
+            write = [f"result[{worker}] = word;"]
     if reduction.workgroup_size:
         write = ["if lane == 0u {", *(f"    {line}" for line in write), "}"]
     writer.write(*write)

@@ -90,6 +90,16 @@ class ShaderType:
             for place, value in enumerate(values)
         )
 
+    def part_of_word(self, value: str, place: str) -> str:
+        """The bits of one element at its place in a word, the others 0; only where several
+        elements make a word."""
+        bits = 32 // self.per_word
+        if self.dtype is dt.float16:
+            packed = f"(pack2x16float(vec2<f32>({value}, 0.0)) & 0xffffu)"
+        else:
+            packed = f"({self._as_bits(value)} & 0x{(1 << bits) - 1:x}u)"
+        return f"{packed} << ({place} * {bits}u)"
+
     def parameter(self, word: int) -> str:
         """The value of a scalar whose parameter words begin at `word`; see `encode_scalar`."""
         words = [
