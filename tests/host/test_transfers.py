@@ -155,6 +155,7 @@ def test_a_client_that_breaks_the_protocol_ends_alone(front, runner) -> None:
         breaches = [
             lambda session: front.channel.send(Tasks(session, 1, b"\xc1garbage")),
             lambda session: front.channel.send(Tasks(session, 3, b"")),
+            lambda session: front.channel.send(Tasks(session, 0, b"extra")),
             lambda session: front.tasks(session, register(1, [1]), register(1, [2])),
             lambda session: front.tasks(session, register(1, [1, 2, 3], F4)),
         ]

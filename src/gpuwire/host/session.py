@@ -72,7 +72,11 @@ class HostSession:
         self.uploads = Uploads(
             self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
         )
-        self._frames: deque[tuple[deque[Task], int]] = deque()
+        self._frames: deque[tuple[int, bytes]] = deque()
+        """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
+        a tenth of the memory."""
+        self._tasks: deque[Task] = deque()
+        """Of the frame that is being run."""
         self._taken = 0
         self._replies: list[bytes] = []
         self._reply_bytes = 0
@@ -82,20 +86,21 @@ class HostSession:
         self._closed = False
 
     def add_frame(self, count: int, body: Payload) -> None:
-        """Queues a frame's tasks. Raises what `decode_tasks` raises."""
-        tasks = deque(decode_tasks(bytes(body), count, self._ends.limits))
-        self._frames.append((tasks, len(body)))
+        """Queues a frame's tasks."""
+        self._frames.append((count, bytes(body)))
 
     @property
     def has_work(self) -> bool:
         """Whether a turn would do anything."""
         if self._closed:
             return False
-        return self._dataflow.has_ready or (bool(self._frames) and not self._is_full)
+        if self._dataflow.has_ready:
+            return True
+        return (bool(self._tasks) or bool(self._frames)) and not self._is_full
 
     def take_turn(self) -> None:
-        """Works for `TURN_SECONDS` or until there is nothing to do. `ProtocolError` where a task
-        is one that no client may send."""
+        """Works for `TURN_SECONDS` or until there is nothing to do. `ProtocolError` for a frame
+        that is malformed, or a task that no client may send."""
         end = time.monotonic() + TURN_SECONDS
         while self.has_work:
             if self._dataflow.has_ready:
@@ -115,6 +120,7 @@ class HostSession:
         self._closed = True
         freed = self.account.in_use
         self._frames.clear()
+        self._tasks.clear()
         self._replies.clear()
         for sync in self._syncs:
             sync.cancel()
@@ -131,12 +137,12 @@ class HostSession:
         return waiting > MAX_WAITING
 
     def _run_next_task(self) -> None:
-        tasks, size = self._frames[0]
-        if tasks:
-            self._run(tasks.popleft())
-        if not tasks:
-            self._frames.popleft()
-            self._taken += size
+        if not self._tasks:
+            count, body = self._frames.popleft()
+            self._tasks.extend(decode_tasks(body, count, self._ends.limits))
+            self._taken += len(body)
+        if self._tasks:
+            self._run(self._tasks.popleft())
 
     def _report_taken(self) -> None:
         if self._taken >= TAKEN_STEP_BYTES and not self._closed:

@@ -134,11 +134,7 @@ class Worker:
         session = self._sessions.get(number)
         if session is None:
             return
-        try:
-            session.add_frame(count, body)
-        except ProtocolError as error:
-            self._break_session(session, error)
-            return
+        session.add_frame(count, body)
         if self._turns:
             self._queue(session)
         else:
@@ -155,7 +151,7 @@ class Worker:
         session = self._sessions.pop(number, None)
         return session.close() if session is not None else 0
 
-    def _break_session(self, session: HostSession, error: ProtocolError) -> None:
+    def _break_session(self, session: HostSession, error: Exception) -> None:
         self._end_session(session.number)
         self._send(SessionBroken(session.number, pack_error(error)))
 
@@ -185,6 +181,9 @@ class Worker:
         try:
             session.take_turn()
         except ProtocolError as error:
+            self._break_session(session, error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours, met by one session
+            traceback.print_exc()
             self._break_session(session, error)
         self._queue(session)
         if not self._turns:

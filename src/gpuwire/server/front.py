@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwire.config import Config, state_directory
-from gpuwire.errors import GpuwireError, ServerStartError, ServerStopped
+from gpuwire.errors import ConfigError, GpuwireError, ServerStartError, ServerStopped
 from gpuwire.server.admission import Admission, Authorizer
 from gpuwire.server.advertising import advertised_host
 from gpuwire.server.reception import Reception
@@ -16,6 +16,7 @@ from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
 from gpuwire.telemetry.logs import open_logger
 from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
 
+LEAST_IDLE_SECONDS = 30.0
 BACKSTOP_HEARTBEATS = 4
 """The transport gives a silent link up after so many: later than the session does."""
 
@@ -39,6 +40,10 @@ class Server:
         """`devices` are numbers from `gpuwire devices`; empty is all. Clients see them numbered
         anew from 0, in this order. `authorizer` replaces the token check."""
         server = config.server
+        if config.remote.quic_engine == "qh3":
+            message = 'remote.quic_engine "qh3" is not available yet: use "auto" or "aioquic"'
+            raise ConfigError(message, key="remote.quic_engine")
+        self._engine = config.remote.quic_engine
         self.config = config
         self._host = server.host if host is None else host
         self._wanted_port = server.port if port is None else port
@@ -139,7 +144,7 @@ class Server:
         self._reception = Reception(self.config, self._admission, self._devices, self._logger)
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(
-            engine=remote.quic_engine, idle_timeout_seconds=max(silence, 30.0)
+            engine=self._engine, idle_timeout_seconds=max(silence, LEAST_IDLE_SECONDS)
         )
         handler = self._reception.receive
         self._listener = await listen(self._host, self._wanted_port, identity, handler, options)

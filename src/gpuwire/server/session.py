@@ -36,8 +36,9 @@ HIGH_WATER_BYTES = 8 * 1024 * 1024
 """Task bytes that the host has not taken, or reply bytes that the link has not: above it the
 control stream is not read, and QUIC's flow control stops the client."""
 HARD_LIMIT_BYTES = 8 * HIGH_WATER_BYTES
-"""A client whose acknowledgements the server waits for is read above the high water, since they
-come on the same stream, but not beyond this."""
+"""Above the high water a client is still read, but not beyond this, where what is waited for comes
+on the same stream: acknowledgements of replies, and the tasks of uploads, whose unread bytes
+would in the end leave no window to the uploads that the host waits for."""
 MISSED_HEARTBEATS = 3
 FAREWELL_SECONDS = 2.0
 """How long a session's end waits for the client to have the last message."""
@@ -145,16 +146,16 @@ class Session:
     def _may_read(self) -> bool:
         if self._backlog <= HIGH_WATER_BYTES and self._writer.queued <= HIGH_WATER_BYTES:
             return True
+        if self._backlog <= HARD_LIMIT_BYTES:
+            return bool(self._uploads.unmatched) or not self._link.wire.can_send_frame
         if self._link.wire.can_send_frame:
             return False
-        if self._backlog > HARD_LIMIT_BYTES:
-            raise LimitBreached(
-                f"{self._backlog} bytes of tasks without an acknowledgement of the replies",
-                what="task bytes",
-                value=self._backlog,
-                limit=HARD_LIMIT_BYTES,
-            )
-        return True
+        raise LimitBreached(
+            f"{self._backlog} bytes of tasks without an acknowledgement of the replies",
+            what="task bytes",
+            value=self._backlog,
+            limit=HARD_LIMIT_BYTES,
+        )
 
     def _handle_client(self, message: Message) -> None:
         match message:

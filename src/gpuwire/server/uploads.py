@@ -54,6 +54,11 @@ class Uploads:
         self._receiving: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def unmatched(self) -> int:
+        """Streams that wait for their task."""
+        return len(self._unanswered)
+
     def accept(self, stream: ReceiveStream) -> None:
         """Takes a stream that the client opened."""
         task = asyncio.create_task(self._receive(stream))
