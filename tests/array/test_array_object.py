@@ -224,6 +224,8 @@ def test_index_arrays_on_the_device(floats: np.ndarray[Any, Any], send: Send, ch
     check(x[send(rows), columns], floats[rows, columns])
     check(x[x > 1.8], floats[floats > 1.8])
     check(x[send(1)], floats[1])
+    check(x[send(True)], floats[None])
+    check(x[send(False)], floats[np.array(False)])
 
 
 @pytest.mark.parametrize("key", KEYS[:8], ids=str)
@@ -314,6 +316,15 @@ def test_attributes(device: gw.Device, send: Send, check: Check) -> None:
         send([1.0]).mT  # noqa: B018
     with pytest.raises(TypeError, match="unhashable"):
         hash(x)
+
+
+def test_missing_methods_name_the_function(send: Send) -> None:
+    x = send([1.0])
+    with pytest.raises(AttributeError, match=r"no attribute 'sum'; use gpuwire.sum\(x, …\)"):
+        x.sum()
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        x.nothing  # noqa: B018
+    assert not hasattr(x, "__array_interface__")
 
 
 # --- To Python -------------------------------------------------------------------------------

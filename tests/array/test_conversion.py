@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpuwire as gw
-from gpuwire.errors import ArgumentError, DTypeError, NotSupported, ScalarOutOfRange
+from gpuwire.errors import ArgumentError, DTypeError, ScalarOutOfRange
 from gpuwire.ir.dtypes import ALL_DTYPES, DType
 
 Send = Callable[..., gw.Array]
@@ -141,8 +141,13 @@ def test_copy(send: Send) -> None:
     for value, options in (([1.0], {}), (np.ones(2), {}), (x, {"dtype": gw.float16})):
         with pytest.raises(ArgumentError, match="copy=False"):
             gw.asarray(value, device=x.device, copy=False, **options)
-    with pytest.raises(NotSupported, match="stack"):
-        gw.asarray([x, x])
+
+
+def test_lists_of_arrays_are_stacked(send: Send, check: Check) -> None:
+    x = send([1.0, 2.0])
+    check(gw.asarray([x, x]), np.array([[1, 2], [1, 2]], np.float32))
+    check(gw.asarray([[x[0], 3], (x[1], 4)]), np.array([[1, 3], [2, 4]], np.float32))
+    check(gw.asarray((x[0],), dtype=gw.int8), np.array([1], np.int8))
 
 
 def test_numpy_gets_a_copy_of_its_own(send: Send) -> None:

@@ -63,6 +63,7 @@ def test_the_namespace_describes_itself(device: gw.Device) -> None:
     }
     dtypes = info.dtypes(device=device)
     assert dtypes["float32"] is gw.float32
+    assert "float16" not in dtypes
     assert set(info.dtypes(device=device, kind="bool")) == {"bool"}
     assert set(info.dtypes(device=device, kind=("signed integer",))) <= {
         "int8", "int16", "int32", "int64",

@@ -426,6 +426,11 @@ class Array:
             "pickle numpy.asarray(x) and send it back with gpuwire.asarray"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what is not there; `x.sum()` is `gpuwire.sum(x)`, as in the standard."""
+        hint = f"; use gpuwire.{name}(x, …)" if interop.has_function(name) else ""
+        raise AttributeError(f"an array has no attribute {name!r}{hint}", name=name, obj=self)
+
     # --- Text --------------------------------------------------------------------------------
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from gpuwire.array.connecting import default_device
 from gpuwire.array.conversion import from_host
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice, require
+from gpuwire.array.manipulation_functions import stack
 from gpuwire.array.recording import binary, broadcasted, cast, mismatch, own, reshaped
 from gpuwire.array.scalars import default_dtype, python_number, typed_scalar
 from gpuwire.errors import ArgumentError, DTypeError, NotSupported, ShapeError
@@ -55,7 +56,7 @@ def asarray(
     copy: bool | None = None,
 ) -> Array:
     """An array of what `obj` holds: an array, a NumPy array of any strides and byte order, a
-    number, nested lists, or whatever NumPy can read.
+    number, nested lists of numbers or of arrays, or whatever NumPy can read.
 
     NumPy arrays keep their type; Python numbers get the default ones. The elements are copied at
     the call and sent in the background. An array that is already on the device with that type
@@ -66,8 +67,10 @@ def asarray(
         return _from_array(obj, dtype, device, copy)
     if copy is False:
         raise ArgumentError("copy=False: elements in this machine's memory can only be copied")
-    if isinstance(obj, list | tuple) and isinstance(_first_leaf(obj), Array):
-        raise NotSupported("asarray of a list of gpuwire arrays: use stack(list) or concat(list)")
+    leaf = _first_leaf(obj)
+    if isinstance(leaf, Array):
+        stacked = _stacked(obj, leaf.device)
+        return _from_array(stacked, dtype, device, None)
     place = device if device is not None else default_device()
     return Array(from_host(obj, dtype, place), place)
 
@@ -300,6 +303,13 @@ def _first_leaf(value: Any) -> Any:
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return value
+
+
+def _stacked(value: Any, device: ArrayDevice) -> Array:
+    """Nested lists of arrays and numbers as one array."""
+    if isinstance(value, list | tuple):
+        return stack([_stacked(part, device) for part in value])
+    return asarray(value, device=device)
 
 
 def _arange(device: ArrayDevice, start: float, step: float, length: int, dtype: DType) -> Array:

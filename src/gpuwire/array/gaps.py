@@ -37,7 +37,9 @@ GAPS = (
 _BY_NAME = {gap.name: gap for gap in GAPS}
 
 
-def argsort(x: Any, /, **options: Any) -> NoReturn:
+def argsort(
+    x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> NoReturn:
     """Not there: see `GAPS`."""
     raise _missing("argsort")
 
@@ -47,7 +49,7 @@ def nonzero(x: Any, /) -> NoReturn:
     raise _missing("nonzero")
 
 
-def sort(x: Any, /, **options: Any) -> NoReturn:
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> NoReturn:
     """Not there: see `GAPS`."""
     raise _missing("sort")
 

@@ -46,13 +46,16 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: ArrayDevice | None = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """The data types that arrays of the device may have, by name; of one kind or several, as
-        `isdtype` names them."""
+        """The data types of the standard that arrays of the device may have, by name; of one kind
+        or several, as `isdtype` names them. (float16 is not the standard's; ask
+        `device.supports(gpuwire.float16)`.)"""
         place = device if device is not None else default_device()
         return {
             dtype.name: dtype
             for dtype in ALL_DTYPES
-            if place.supports(dtype) and (kind is None or isdtype(dtype, kind))
+            if place.supports(dtype)
+            and dtype is not dt.float16
+            and (kind is None or isdtype(dtype, kind))
         }
 
 

@@ -62,6 +62,12 @@ def namespace(api_version: str | None) -> ModuleType:
 _API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
+def has_function(name: str) -> bool:
+    """Whether the namespace has a function of that name."""
+    found = getattr(sys.modules["gpuwire"], name, None)
+    return callable(found) and not isinstance(found, type)
+
+
 def dlpack(
     x: Array,
     stream: object,

@@ -57,7 +57,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     return Array(device.record(_CONCAT, operands, AxisAttributes(place)), device)
 
 
-def expand_dims(x: Array, /, *, axis: Axes = 0) -> Array:
+def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     """`x` with a dimension of length 1 at `axis` of the result, or at each of several."""
     count = len(axis) if isinstance(axis, Sequence) else 1
     new = axes_in(axis, x.ndim + count, "expand_dims")

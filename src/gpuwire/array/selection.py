@@ -23,6 +23,7 @@ from gpuwire.array.recording import (
     broadcasted,
     cast,
     own,
+    part,
     reshaped,
     unary,
 )
@@ -63,6 +64,9 @@ class _Key:
 
 def read(x: Array, key: Any) -> Array:
     """`x[key]`; see `Array.__getitem__`."""
+    if _is_single_flag(x, key):
+        flagged = reshaped(x, (1, *x.shape))
+        return flagged if bool(interop.read(key)) else part(flagged, 0, 0, 0)
     parsed = _parse(x, key)
     selection = select(parsed.items, x.shape, parsed.shape)
     result = x if selection.whole else unary(_SLICE, x, selection.slices)
@@ -128,6 +132,11 @@ def _parse(x: Array, key: Any) -> _Key:
     return _Key(tuple(items), tuple(indices), shape)
 
 
+def _is_single_flag(x: Array, key: Any) -> bool:
+    """Whether a key is a zero-dimensional mask: it takes all of an array or nothing."""
+    return key.__class__ is x.__class__ and key.dtype is dt.bool_ and not key.shape
+
+
 def _is_index_array(x: Array, item: object) -> bool:
     return item.__class__ is x.__class__ or isinstance(item, _HOST_INDEX)
 
@@ -147,7 +156,7 @@ def _index_arrays(x: Array, item: Any) -> list[tuple[Index, int | None]]:
         raise IndexingError(f"an index array holds integers or booleans, not {dtype}")
     mask: np.ndarray[Any, Any] = interop.read(item) if on_device else item
     if mask.ndim == 0:
-        raise NotSupported("a zero-dimensional mask is not supported; use where(mask, x, y)")
+        raise NotSupported("a zero-dimensional mask is not supported beside other indices")
     return list(zip(np.nonzero(mask), mask.shape, strict=True))
 
 
