@@ -42,6 +42,11 @@ class DeviceFacts:
         """Whether arrays may have that data type here."""
         return dtype in self._dtypes
 
+    def require(self, dtype: DType, operation: str) -> None:
+        """Raises `UnsupportedDType`, with what to use instead, if arrays may not have that data
+        type here; `operation` is who asks."""
+        self._session.recorder.check_dtype(dtype, operation)
+
     def __repr__(self) -> str:
         info = self.info
         ended = self._session.ended

@@ -14,25 +14,28 @@ from gpuwire.client.pending import fresh
 from gpuwire.errors import GpuwireError, LinkLost
 
 _DEADLINE_INTERVALS = 3
-_GRACE_SECONDS = 0.2
-"""A process that was itself held up (stopped, suspended, out of the processor) first takes in what
-has come meanwhile, and only then judges."""
 
 
 class Heartbeats:
     """Asks a silent server every `interval` seconds, and gives it up after three times as long."""
 
-    def __init__(self, interval: float, send: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        interval: float,
+        send: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`send` sends the heartbeat of a number."""
         self._interval = interval
         self._send = send
+        self._clock = clock
         self._number = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._heard = time.monotonic()
+        self._heard = self._clock()
 
     def heard(self) -> None:
         """Something came from the server."""
-        self._heard = time.monotonic()
+        self._heard = self._clock()
 
     def answered(self, number: int) -> None:
         """The answer to heartbeat `number` came."""
@@ -63,21 +66,19 @@ class Heartbeats:
         """Calls `on_interval` every interval. Ends only by raising `LinkLost`."""
         deadline = self._interval * _DEADLINE_INTERVALS
         while True:
+            due = self._clock() + self._interval
             await asyncio.sleep(self._interval)
+            # While this process was itself held up (stopped, or kept from the interpreter lock), it
+            # could hear nothing: that time is not the server's.
+            self._heard += self._clock() - due
             on_interval()
-            silence = time.monotonic() - self._heard
+            silence = self._clock() - self._heard
             if silence >= deadline:
-                await self._judge(deadline)
+                raise LinkLost(
+                    f"the server has been silent for {silence:.1f} s; the link is given up after "
+                    f"{deadline:g} s (three times remote.heartbeat_seconds)",
+                    seconds=silence,
+                )
             if silence >= self._interval:
                 self._number += 1
                 self._send(self._number)
-
-    async def _judge(self, deadline: float) -> None:
-        await asyncio.sleep(_GRACE_SECONDS)
-        silence = time.monotonic() - self._heard
-        if silence >= deadline:
-            raise LinkLost(
-                f"the server has been silent for {silence:.1f} s; the link is given up after "
-                f"{deadline:g} s (three times remote.heartbeat_seconds)",
-                seconds=silence,
-            )

@@ -16,7 +16,7 @@ import numpy as np
 from gpuwire.errors import GpuwireError, MalformedMessage, UnexpectedMessage
 from gpuwire.ids import RequestId
 from gpuwire.ir.tensors import TensorType
-from gpuwire.wire.messages import BulkHeader, Done, Failed, Reply, TensorData
+from gpuwire.wire.messages import Answer, BulkHeader, Done, Failed, TensorData
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,7 +72,7 @@ class PendingReplies:
         if self._ended is not None and self._waiting.pop(request, None) is not None:
             completion.set_exception(fresh(self._ended))
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: Answer) -> None:
         """Takes a reply in."""
         pending = self._waiting.get(reply.request)
         if pending is None:

@@ -19,9 +19,11 @@ from gpuwire.wire.limits import DEFAULT_LIMITS
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
+    GraphMissing,
     Heartbeat,
     HeartbeatReply,
     Message,
+    Reply,
     ReplyFrame,
 )
 from gpuwire.wire.records import from_record
@@ -79,7 +81,7 @@ class Reader:
         match message:
             case ReplyFrame():
                 for reply in decode_replies(message.replies, message.count, DEFAULT_LIMITS):
-                    self._pending.take(reply)
+                    self._take_reply(reply)
             case Heartbeat():
                 self._writer.send(HeartbeatReply(message.number))
             case HeartbeatReply():
@@ -95,6 +97,15 @@ class Reader:
                 raise UnexpectedMessage(
                     f"the server sent {type(message).__name__}", kind=type(message).__name__
                 )
+
+    def _take_reply(self, reply: Reply) -> None:
+        match reply:
+            case GraphMissing(graph):
+                raise UnexpectedMessage(
+                    f"the server wants graph {graph}, which it was never sent", kind="GraphMissing"
+                )
+            case _:
+                self._pending.take(reply)
 
     async def _take_bulk(self, stream: ReceiveStream) -> None:
         data = await stream.readexactly(BULK_HEADER_BYTES)
