@@ -109,6 +109,35 @@ def test_a_resource_is_the_wgpu_buffer_after_queued_work(work):
     assert work.get_words(others[0]) == [9, 9]
 
 
+def test_what_is_under_way_is_named_until_it_has_ended(work):
+    source, target = work.words(1), work.words(0)
+    work.server.sync().wait(60)
+    assert work.server.running() is None
+    work.add(source, target, 1)
+    assert work.server.running() is None
+    done = work.server.sync()
+    running = work.server.running()
+    assert running is None or running.kernels == ("add",)
+    done.wait(60)
+    work.server.sync().wait(60)
+    assert work.server.running() is None
+
+
+def test_a_device_that_is_lost_says_so_everywhere(fresh_work):
+    source, target = fresh_work.words(1), fresh_work.words(0)
+    fresh_work.server.sync().wait(60)
+    assert fresh_work.server.lost() is None
+    lib.wgpuDeviceDestroy(fresh_work.server._device.pointer)
+    fresh_work.add(source, target, 1)
+    with pytest.raises(DeviceLost):
+        fresh_work.get(target)
+    assert isinstance(fresh_work.server.lost(), DeviceLost)
+    with pytest.raises(DeviceLost):
+        fresh_work.server.flush()
+    with pytest.raises(DeviceLost):
+        fresh_work.server.sync().wait(60)
+
+
 def test_a_closed_server_says_so(fresh_work):
     handle = fresh_work.words(1)
     pending = fresh_work.server.read([fresh_work.descriptor(handle, 4)])

@@ -217,6 +217,7 @@ class Launcher:
         if stream.program is not program:
             lib.wgpuComputePassEncoderSetPipeline(compute_pass, program.pipeline)
             stream.program = program
+            stream.programs[program.name] = None
         if uniform is None:
             lib.wgpuComputePassEncoderSetBindGroup(compute_pass, 0, group, 0, NULL)
         else:

@@ -8,6 +8,7 @@ after it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntFlag
@@ -26,6 +27,8 @@ Pointer = Any
 """A C pointer of wgpu-native."""
 
 NULL: Pointer = ffi.NULL
+
+_LOST = "Parent device is lost"
 
 
 class Usage(IntFlag):
@@ -74,7 +77,7 @@ class NativeDevice:
         """Opens the device; raises RuntimeError with the library's text if it refuses."""
         self.errors: list[NativeError] = []
         self.lost: NativeError | None = None
-        self._error_callback = _error_callback(self.errors)
+        self._error_callback = _error_callback(self)
         self._lost_callback = _lost_callback(self)
         self.pointer = _request_device(
             adapter, sorted(features), limits, self._error_callback, self._lost_callback
@@ -281,7 +284,8 @@ def _feature_code(name: str) -> int:
     return int(enum_str2int["NativeFeature"][name] if code is None else code)
 
 
-def _error_callback(errors: list[NativeError]) -> Pointer:
+def _error_callback(device: NativeDevice) -> Pointer:
+    reference, errors = weakref.ref(device), device.errors
     kinds = {
         lib.WGPUErrorType_Validation: ErrorKind.VALIDATION,
         lib.WGPUErrorType_OutOfMemory: ErrorKind.OUT_OF_MEMORY,
@@ -289,14 +293,20 @@ def _error_callback(errors: list[NativeError]) -> Pointer:
 
     def on_error(_device: Any, kind: int, message: Any, _one: Any, _two: Any) -> None:
         text = from_c_string_view(message).strip()
-        errors.append(NativeError(kinds.get(kind, ErrorKind.INTERNAL), text))
+        error = NativeError(kinds.get(kind, ErrorKind.INTERNAL), text)
+        if _LOST in text:
+            # The callback for a lost device comes late, or never if nothing is under way.
+            error = NativeError(ErrorKind.LOST, text)
+            found = reference()
+            if found is not None and found.lost is None:
+                found.lost = error
+        errors.append(error)
 
     signature = "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)"
     return ffi.callback(signature, on_error)
 
 
 def _lost_callback(device: NativeDevice) -> Pointer:
-    import weakref
 
     reference = weakref.ref(device)
 

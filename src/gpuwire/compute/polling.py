@@ -72,6 +72,7 @@ class Poller:
         while not completion.done:
             lib.wgpuDevicePoll(self._device.pointer, True, NULL)
             if not completion.done:
+                self._fail_if_lost()
                 time.sleep(FIRST_STEP_SECONDS)
 
     def poll(self) -> None:
@@ -95,10 +96,20 @@ class Poller:
         self._wanted.set()
         if self._thread is not None:
             self._thread.join()
+        self._fail(DeviceLost("the compute server was closed", reason="closed"))
+
+    def _fail_if_lost(self) -> None:
+        """A lost device calls nobody back."""
+        lost = self._device.lost
+        if lost is not None:
+            message = f"the GPU device was lost: {lost.message}"
+            self._fail(DeviceLost(message, reason=lost.message))
+
+    def _fail(self, error: DeviceLost) -> None:
         for number in tuple(self._waiting):
             finish = self._waiting.pop(number, None)
             if finish is not None:
-                finish(DeviceLost("the compute server was closed", reason="closed"))
+                finish(error)
 
     def _run(self) -> None:
         pointer = self._device.pointer
@@ -109,6 +120,7 @@ class Poller:
             while self._waiting and not self._closed:
                 before = len(self._waiting)
                 lib.wgpuDevicePoll(pointer, False, NULL)
+                self._fail_if_lost()
                 if len(self._waiting) < before:
                     step = FIRST_STEP_SECONDS
                     continue

@@ -13,6 +13,7 @@ from gpuwire.compute.memory.pages import GroupKey, Page
 from gpuwire.compute.native import (
     NULL,
     BufferBinding,
+    ErrorKind,
     NativeDevice,
     Pointer,
     ffi,
@@ -20,6 +21,7 @@ from gpuwire.compute.native import (
 )
 from gpuwire.compute.taint import detached
 from gpuwire.errors import (
+    DeviceLost,
     GpuwireError,
     KernelCompileError,
     LaunchError,
@@ -233,8 +235,10 @@ class Programs:
             self._layouts[buffers, with_uniform] = layout
         return layout
 
-    def _compile_error(self, kernel: Kernel) -> KernelCompileError:
+    def _compile_error(self, kernel: Kernel) -> GpuwireError:
         error = self._device.take_error()
+        if error is not None and error.kind is ErrorKind.LOST:
+            return DeviceLost(f"the GPU device was lost: {error.message}", reason=error.message)
         text = error.message if error else "the compiler gave no reason"
         place = _ERROR_PLACE.search(text)
         line = int(place.group(1)) if place else None

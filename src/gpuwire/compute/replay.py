@@ -83,6 +83,7 @@ class Graph:
         """The logical stream that it was captured on."""
         self.launches = len(launches)
         self._pinned = tuple(launches)
+        self._names = dict.fromkeys(launch.program.name for launch in launches)
         self._params: list[Pointer] = []
         self._steps = self._steps_of(launches)
         self.effects = _effects(launches)
@@ -129,6 +130,7 @@ class Graph:
             else:
                 lib.wgpuComputePassEncoderDispatchWorkgroupsIndirect(compute_pass, counts[2], 0)
         stream.program = None
+        stream.programs.update(self._names)
         stream.launches += self.launches
 
     def _steps_of(self, launches: Sequence[RecordedLaunch]) -> list[_Step]:

@@ -27,13 +27,14 @@ from gpuwire.compute.resources import Resource
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
 from gpuwire.compute.streams import Stream
+from gpuwire.compute.submissions import Submission, Submissions
 from gpuwire.compute.taint import detached
 from gpuwire.compute.timings import Timings
 from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
 from gpuwire.compute.uploads import Staging, Uploads
 from gpuwire.config import CudaMemoryConfig, MemoryConfig, StreamingConfig
-from gpuwire.errors import ArgumentError, CaptureError, ExecutionError, GpuwireError
+from gpuwire.errors import ArgumentError, CaptureError, DeviceLost, ExecutionError, GpuwireError
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.logs import Logger, open_logger
 
@@ -131,6 +132,7 @@ class WgpuServer:
         self._storage.on_pressure(self._give_back_everything)
         self._storage.count_in_use(self._bytes_in_use)
         self._poller = Poller(device)
+        self._submissions = Submissions(self._poller)
         self._programs = Programs(
             device,
             features=properties.features,
@@ -381,6 +383,19 @@ class WgpuServer:
         """The logical streams that are alive."""
         return self._scheduler.stream_ids()
 
+    def running(self) -> Submission | None:
+        """The submission that has been under way longest; None if the device is idle. The one
+        method that any thread may call, while the server's own is stuck in a driver, say."""
+        return self._submissions.oldest()
+
+    def lost(self) -> DeviceLost | None:
+        """Why the device is gone, if it is. Everything on it is lost then: reads and syncs raise
+        DeviceLost, and a new server must be made. From any thread."""
+        lost = self._device.lost
+        if lost is None:
+            return None
+        return DeviceLost(f"the GPU device was lost: {lost.message}", reason=lost.message)
+
     def close(self) -> None:
         """Wait for the work on its way, drop what is not submitted, and let go of the device. Views
         that were read stay valid; any later call raises DeviceLost."""
@@ -503,12 +518,12 @@ class WgpuServer:
         )
 
     def _on_submitted(self, stream: Stream, batch: int) -> None:
-        del batch
         self._uploads.reclaim(stream)
+        self._submissions.add(batch, stream.programs)
 
     def _on_failed_batch(self, stream: Stream, batch: int, error: NativeError) -> None:
         failure = self._scope.new_failure(
-            ExecutionError(f"the driver refused a batch of work: {error.message}")
+            self.lost() or ExecutionError(f"the driver refused a batch of work: {error.message}")
         )
         self._scope.failed_batches[batch] = failure
         self.on_failure(stream, failure.error)

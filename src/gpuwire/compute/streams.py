@@ -42,6 +42,7 @@ class Stream:
         "memory",
         "pending_windows",
         "program",
+        "programs",
     )
 
     memory: MemoryManager
@@ -61,6 +62,8 @@ class Stream:
         self.compute_pass: Pointer | None = None
         self.program: Program | None = None
         """The one whose pipeline the open pass has set."""
+        self.programs: dict[str, None] = {}
+        """Names of the kernels in the open batch, in order of first launch."""
         self.launches = 0
         self.bytes_written = 0
         self.late_errors: list[GpuwireError] = []
@@ -149,3 +152,4 @@ class Stream:
         if error is not None:
             self._on_failed_batch(self, submitted, error)
         self._on_submitted(self, submitted)
+        self.programs.clear()
