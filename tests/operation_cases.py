@@ -110,6 +110,13 @@ def expected(definition: OpDef, arrays: Sequence[Array], result: DType) -> Array
         return np.asarray(getattr(np, name)(*arrays))
 
 
+def most_units(operation: str, result: DType) -> float:
+    """How far off a result may be, in units in the last place."""
+    if operation == "logaddexp":  # Near 0 it is as good as e^x is; NumPy's float32 is no better.
+        return 400.0
+    return 1.0 if result is dt.float16 else 2.5
+
+
 _NUMPY_FUNCTIONS = {
     "acos": "arccos",
     "acosh": "arccosh",
@@ -144,3 +151,16 @@ def _units_off(got: Array, want: Array, dtype: DType, size: Array) -> Array:
         off = np.where(same, 0, np.where(np.isfinite(off), off, np.inf))
         wrong_zero = (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & same
     return np.where(wrong_zero, np.inf, off).astype(np.float64)
+
+
+def castable(dtype: DType) -> Array:
+    """Values whose conversion to some other type is not plain."""
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.name)
+        return np.array([0, 1, 100, limits.max, limits.min, limits.max - 3], dtype.numpy)
+    if dtype.kind is Kind.BOOL:
+        return np.array([True, False, True])
+    numbers = [0.0, -0.0, 1.5, -1.5, 127.9, -129.0, 255.5, 300.0, -1.0, 40000.0, np.nan, np.inf]
+    numbers += [-np.inf, 2.0**31, 2.0**33, -(2.0**31), 2.0**40, 0.3, 65520.0, 1e-7]
+    with np.errstate(over="ignore"):
+        return np.array(numbers).astype(dtype.numpy)

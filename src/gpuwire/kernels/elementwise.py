@@ -130,7 +130,7 @@ def _declare(writer: KernelWriter, program: Program, rank: int, quads: bool) -> 
         writer.needs(shader_type(step.compute).features | shader_type(step.result).features)
     types = shader_type(program.result)
     writer.needs(types.features)
-    writer.buffer("result", types.quad_storage if quads else types.storage, Access.READ_WRITE)
+    writer.buffer("result", types.quad_storage if quads else types.storage, Access.WRITE)
     return places
 
 

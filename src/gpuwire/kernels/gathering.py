@@ -143,7 +143,7 @@ def _finish(writer: KernelWriter, result: DType, lines: list[str]) -> Kernel:
     body = "\n".join(f"    {line}" for line in lines)
     writer.function(f"fn element(n: u32) -> {types.value} {{\n{body}\n}}")
     writer.needs(types.features)
-    writer.buffer("result", types.storage, Access.READ_WRITE)
+    writer.buffer("result", types.storage, Access.WRITE)
     count, each = param(0), types.per_word
     writer.item(f"({count} + {each - 1}u) / {each}u" if each > 1 else count)
     if each == 1:

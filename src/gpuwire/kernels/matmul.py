@@ -82,7 +82,7 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
     )
     writer.buffer("left", shader_type(spec.left).storage, Access.READ)
     writer.buffer("right", shader_type(spec.right).storage, Access.READ)
-    writer.buffer("result", types.storage, Access.READ_WRITE)
+    writer.buffer("result", types.storage, Access.WRITE)
     writer.workgroup_array("left_tile", types.value, tile.depth * tile.rows)
     writer.workgroup_array("right_tile", types.value, tile.depth * tile.columns)
     _write_origin(writer, spec)

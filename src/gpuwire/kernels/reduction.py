@@ -129,11 +129,11 @@ def _declare(writer: KernelWriter, reduction: Reduction) -> None:
     if reduction.indices_given:
         writer.buffer("source_index", "u32", Access.READ)
     if not reduction.partial:
-        writer.buffer("result", result.storage, Access.READ_WRITE)
+        writer.buffer("result", result.storage, Access.WRITE)
         return
-    writer.buffer("partial", accumulate.storage, Access.READ_WRITE)
+    writer.buffer("partial", accumulate.storage, Access.WRITE)
     if reduction.is_arg:
-        writer.buffer("partial_index", "u32", Access.READ_WRITE)
+        writer.buffer("partial_index", "u32", Access.WRITE)
 
 
 class _State:

@@ -34,9 +34,10 @@ class KernelWriter:
 
     def buffer(self, name: str, element: str, access: Access) -> None:
         """Declare the next binding, an array of `element`."""
+        mode = "read" if access is Access.READ else "read_write"
         self._declarations.append(
             f"@group(0) @binding({len(self._accesses)}) "
-            f"var<storage, {access.value}> {name}: array<{element}>;"
+            f"var<storage, {mode}> {name}: array<{element}>;"
         )
         self._accesses.append(access)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gpuwire.errors import LaunchError
+from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import ScalarRef
 from gpuwire.ir.tensors import Scalar, Shape, TensorType
@@ -152,11 +153,22 @@ def _slots_of(step: Step) -> list[int]:
 def scalar_words(ref: ScalarRef) -> ScalarWords:
     """The parameter words of one scalar."""
     index, dtype = ref.index, ref.dtype
+    form = _PLAIN_FORMS.get(dtype)
 
     def words(scalars: Sequence[Scalar]) -> bytes:
-        return encode_scalar(scalars[index].value, dtype)
+        value = scalars[index].value
+        if form is not None and type(value) is float:
+            try:
+                return form.pack(value)
+            except OverflowError:
+                pass  # Beyond the type's range: infinite, by the long way.
+        return encode_scalar(value, dtype)
 
     return words
+
+
+_PLAIN_FORMS = {dt.float32: struct.Struct("<f"), dt.float64: struct.Struct("<d")}
+"""Scalars that most programs have, packed in a quarter of the time."""
 
 
 def constant_words(value: float, dtype: DType) -> bytes:

@@ -1,0 +1,119 @@
+"""Every operation in every type that its rule allows and the device has, against NumPy.
+
+    python tests/conformance/sweep_operations.py [--device N] [--json PATH]
+
+Elementwise operations are compared in a wider type; the table gives the worst result of each, in
+units in the last place. Exit code 1 if one is off by more than `operation_cases.most_units` allows,
+or if anything exact is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gpuwire.errors import GpuwireError
+from gpuwire.ir.attributes import CastAttributes
+from gpuwire.ir.dtypes import DType, Kind
+from gpuwire.ir.operations import OpDef
+from gpuwire.lowering.host_operations import runs_on_host
+from gpuwire.lowering.host_reference import convert
+from lowered import Machine
+from operation_cases import (
+    castable,
+    elementwise_pairs,
+    expected,
+    most_units,
+    operands,
+    result_type,
+    units_off,
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One operation in one type. `units` in the last place; infinite for a wrong special value,
+    or for any difference where the result is exact."""
+
+    operation: str
+    dtype: str
+    units: float
+    allowed: float
+    detail: str
+
+
+def main() -> int:
+    """Run the sweep; 1 if anything is off."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    machine = Machine(arguments.device)
+    properties = machine.server.utilities().properties
+    begun = time.perf_counter()
+    outcomes = [
+        _elementwise(machine, definition, dtype)
+        for definition, dtype in elementwise_pairs(machine.lowering.dtypes)
+        if not runs_on_host(definition.name, dtype)
+    ]
+    outcomes += [
+        _cast(machine, source, target)
+        for source in machine.lowering.dtypes
+        for target in machine.lowering.dtypes
+        if target.kind is Kind.COMPLEX or source.kind is not Kind.COMPLEX
+    ]
+    seconds = time.perf_counter() - begun
+    off = [outcome for outcome in outcomes if outcome.units > outcome.allowed]
+    print(f"{properties.name}: {len(outcomes)} operations and types in {seconds:.0f} s")
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome.units)[:25]:
+        if outcome.units > 0:
+            print(
+                f"{outcome.operation:20} {outcome.dtype:22} {outcome.units:8.3g}  {outcome.detail}"
+            )
+    print(f"{len(off)} off")
+    if arguments.json:
+        record = {"device": properties.name, "outcomes": [asdict(outcome) for outcome in outcomes]}
+        arguments.json.write_text(json.dumps(record, indent=1))
+    machine.server.close()
+    return 1 if off else 0
+
+
+def _elementwise(machine: Machine, definition: OpDef, dtype: DType) -> Outcome:
+    result = result_type(definition, dtype)
+    arrays = operands(definition, dtype)
+    allowed = most_units(definition.name, result)
+    try:
+        got = machine.run(definition.name, *arrays)
+    except GpuwireError as error:
+        return Outcome(definition.name, dtype.name, np.inf, allowed, str(error)[:300])
+    want = expected(definition, arrays, result)
+    if definition.name in ("maximum", "minimum") and result.is_floating:
+        got, want = got + 0, want + 0
+    off = units_off(got, want, result) if result.is_floating else np.where(got == want, 0, np.inf)
+    worst = int(np.argmax(off))
+    told = ", ".join(str(array[worst]) for array in arrays)
+    detail = f"of {told}: {got[worst]}, not {want[worst]}" if off[worst] else ""
+    return Outcome(definition.name, dtype.name, float(off[worst]), allowed, detail)
+
+
+def _cast(machine: Machine, source: DType, target: DType) -> Outcome:
+    values = castable(source)
+    got = machine.run("cast", values, attributes=CastAttributes(target))
+    with np.errstate(all="ignore"):
+        want = convert(values, target)
+    same = (got == want) | ((got != got) & (want != want))
+    worst = int(np.argmin(same))
+    detail = "" if same.all() else f"of {values[worst]}: {got[worst]}, not {want[worst]}"
+    return Outcome("cast", f"{source} to {target}", 0.0 if same.all() else np.inf, 0.0, detail)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
