@@ -60,6 +60,7 @@ class ScriptedServer:
     """One listener; its clients are served one like the other."""
 
     limits: SessionLimits = LIMITS
+    device: DeviceInfo = DEVICE
     hello: Hello | None = None
     tasks: list[Task] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
@@ -116,7 +117,7 @@ class ScriptedServer:
             case Hello():
                 self.hello = message
                 session = None if message.device is None else SessionId(bytes(16))
-                welcome = Welcome(self.wire.version, session, (DEVICE,), self.limits, "scripted")
+                welcome = Welcome(self.wire.version, session, (self.device,), self.limits, "scripted")
                 self.control.writer.write_nowait(self.wire.send(welcome))
             case TaskFrame():
                 self.frames.append(message.count)

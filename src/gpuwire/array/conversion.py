@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuwire.array.data_types import DTypeLike, resolve
-from gpuwire.array.devices import ArrayDevice, ArrayTensor, require
+from gpuwire.array.devices import ArrayDevice, ArrayTensor
 from gpuwire.array.scalars import python_number
 from gpuwire.errors import DTypeError, ScalarOutOfRange
 from gpuwire.ir import dtypes as dt
@@ -28,7 +28,7 @@ def from_host(value: Any, dtype: DTypeLike | None, device: ArrayDevice) -> Array
     """
     array = _as_numpy(value)
     wanted = resolve(dtype, device) if dtype is not None else _natural(value, array, device)
-    require(device, wanted)
+    device.require(wanted, "asarray")
     return device.upload(_converted(value, array, wanted))
 
 

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpuwire.errors import UnsupportedDType
 from gpuwire.ir.attributes import Attributes
-from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
+from gpuwire.ir.dtypes import DType
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar, TensorType
 
@@ -50,6 +49,8 @@ class ArrayDevice(Protocol):
 
     def supports(self, dtype: DType) -> bool: ...
 
+    def require(self, dtype: DType, operation: str) -> None: ...
+
     def record(
         self, definition: OpDef, inputs: Sequence[Any], attributes: Attributes
     ) -> ArrayTensor: ...
@@ -60,34 +61,6 @@ class ArrayDevice(Protocol):
 
 
 Operand = ArrayTensor | Scalar
-
-
-def require(device: ArrayDevice, dtype: DType) -> None:
-    """Raises `UnsupportedDType`, naming what to use instead, if the device lacks `dtype`."""
-    if device.supports(dtype):
-        return
-    instead = _instead(device, dtype)
-    advice = f"use {instead}" if instead is not None else "no type of its kind is"
-    raise UnsupportedDType(
-        f"{dtype} is not available on {device.info.name}; {advice}",
-        dtype=dtype.name,
-        instead=instead.name if instead is not None else None,
-    )
-
-
-def _instead(device: ArrayDevice, dtype: DType) -> DType | None:
-    """The type of the same kind nearest in width, a wider one first: it holds every value."""
-    kin = [
-        other for other in ALL_DTYPES if other.kind is dtype.kind and device.supports(other)
-    ] or [other for other in ALL_DTYPES if other.kind is _RELATED.get(dtype.kind)]
-    kin = [other for other in kin if device.supports(other)]
-    wider = [other for other in kin if other.itemsize >= dtype.itemsize]
-    if wider:
-        return min(wider, key=lambda other: other.itemsize)
-    return max(kin, key=lambda other: other.itemsize, default=None)
-
-
-_RELATED = {Kind.UNSIGNED: Kind.SIGNED}
 
 
 class DefaultDevice:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuwire.array.devices import ArrayDevice, Operand, require
+from gpuwire.array.devices import ArrayDevice, Operand
 from gpuwire.array.scalars import python_number, scalar_operand
 from gpuwire.errors import DeviceMismatch, DTypeError, NotSupported
 from gpuwire.ir.attributes import (
@@ -80,7 +80,7 @@ def partner(x: Array, other: object, name: str) -> Operand:
             raise mismatch(name, device, array._device)
         tensor = array._tensor
         if tensor.type.dtype is not dtype:
-            _check_promotion(device, dtype, tensor.type.dtype)
+            _check_promotion(device, dtype, tensor.type.dtype, name)
         return tensor
     scalar = scalar_operand(other, dtype, device)
     if scalar is None:
@@ -92,7 +92,6 @@ def cast(x: Array, dtype: DType) -> Array:
     """`x` converted to `dtype`; `x` itself where it has that type."""
     if x._tensor.type.dtype is dtype:
         return x
-    require(x._device, dtype)
     return unary(_CAST, x, CastAttributes(dtype))
 
 
@@ -157,7 +156,8 @@ def is_foreign(value: object) -> bool:
     return not isinstance(value, np.ndarray) and python_number(value) is None
 
 
-def _check_promotion(device: ArrayDevice, one: DType, other: DType) -> None:
+def _check_promotion(device: ArrayDevice, one: DType, other: DType, name: str) -> None:
+    """The type that a kernel computes in must be there even if the result has another."""
     wanted = promote(one, other)
     if wanted is not one and wanted is not other:
-        require(device, wanted)
+        device.require(wanted, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuwire.array.devices import ArrayDevice, require
+from gpuwire.array.devices import ArrayDevice
 from gpuwire.errors import DTypeError, ScalarOutOfRange
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind, PythonScalar
@@ -27,8 +27,7 @@ _RANGES = {dtype: dt.integer_limits(dtype) for dtype in dt.ALL_DTYPES if dtype.i
 def scalar_operand(value: object, dtype: DType, device: ArrayDevice) -> Scalar | None:
     """`value` as the partner of an array of `dtype`; None if it is no number.
 
-    `ScalarOutOfRange` if an integer type cannot hold it, `UnsupportedDType` if the type that the
-    two need is not on the device.
+    `ScalarOutOfRange` if an integer type cannot hold it.
     """
     if value.__class__ is float and dtype.kind is _FLOAT:
         return Scalar(value, dtype)
@@ -47,13 +46,10 @@ def python_number(value: object) -> PythonScalar | None:
 
 
 def weak_dtype(value: PythonScalar, dtype: DType, device: ArrayDevice) -> DType:
-    """The type in which a Python number meets an array of `dtype`; the device has it."""
+    """The type in which a Python number meets an array of `dtype`."""
     kind = dtype.kind
     if isinstance(value, complex):
-        wanted = dt.complex_of(dtype if dtype.is_floating else device.default_float)
-        if wanted is not dtype:
-            require(device, wanted)
-        return wanted
+        return dt.complex_of(dtype if dtype.is_floating else device.default_float)
     if isinstance(value, float):
         return dtype if kind is _FLOAT or kind is _COMPLEX else device.default_float
     if kind is _BOOL and not isinstance(value, bool):
@@ -69,9 +65,7 @@ def default_dtype(value: PythonScalar, device: ArrayDevice) -> DType:
         return device.default_int
     if isinstance(value, float):
         return device.default_float
-    wanted = dt.complex_of(device.default_float)
-    require(device, wanted)
-    return wanted
+    return dt.complex_of(device.default_float)
 
 
 def typed_scalar(value: PythonScalar, dtype: DType) -> Scalar:

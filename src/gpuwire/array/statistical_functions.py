@@ -13,7 +13,7 @@ import math
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Axes, axis_in, reduced_axes
 from gpuwire.array.data_types import DTypeLike, resolve
-from gpuwire.array.devices import ArrayDevice, require
+from gpuwire.array.devices import ArrayDevice
 from gpuwire.array.manipulation_functions import concat
 from gpuwire.array.recording import binary, cast, own, part, unary
 from gpuwire.array.scalars import typed_scalar
@@ -150,7 +150,6 @@ def _accumulate(
     definition: OpDef, x: Array, axis: Axes | None, dtype: DTypeLike | None, keepdims: bool
 ) -> Array:
     wanted = resolve(dtype, x.device) if dtype is not None else sum_dtype(x.dtype, x.device)
-    require(x.device, wanted)
     return _reduce(definition, x, axis, keepdims, wanted)
 
 
