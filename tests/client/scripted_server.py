@@ -117,7 +117,9 @@ class ScriptedServer:
             case Hello():
                 self.hello = message
                 session = None if message.device is None else SessionId(bytes(16))
-                welcome = Welcome(self.wire.version, session, (self.device,), self.limits, "scripted")
+                welcome = Welcome(
+                    self.wire.version, session, (self.device,), self.limits, "scripted"
+                )
                 self.control.writer.write_nowait(self.wire.send(welcome))
             case TaskFrame():
                 self.frames.append(message.count)
