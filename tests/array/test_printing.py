@@ -14,7 +14,7 @@ Send = Callable[..., gw.Array]
 
 ARRAYS = {
     "row": np.array([1.5, -2.0, np.nan], np.float32),
-    "number": np.array(2.5, np.float32),
+    "number": np.array(2, np.float32),
     "matrix": np.arange(6, dtype=np.int32).reshape(2, 3),
     "empty": np.zeros(0, np.float32),
     "empty rows": np.zeros((0, 3), np.float32),

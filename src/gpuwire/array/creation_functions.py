@@ -20,7 +20,15 @@ from gpuwire.array.conversion import from_host
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice
 from gpuwire.array.manipulation_functions import stack
-from gpuwire.array.recording import binary, broadcasted, cast, mismatch, own, reshaped
+from gpuwire.array.recording import (
+    binary,
+    broadcasted,
+    cast,
+    expect_arrays,
+    mismatch,
+    own,
+    reshaped,
+)
 from gpuwire.array.scalars import default_dtype, python_number, typed_scalar
 from gpuwire.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from gpuwire.ir import dtypes as dt
@@ -187,6 +195,7 @@ def full_like(
     device: ArrayDevice | None = None,
 ) -> Array:
     """`full` with the shape, type and device of `x`."""
+    expect_arrays("full_like", x)
     place = device if device is not None else x.device
     return full(x.shape, fill_value, dtype=dtype if dtype is not None else x.dtype, device=place)
 
@@ -230,6 +239,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}')
+    expect_arrays("meshgrid", *arrays)
     if any(array.ndim > 1 for array in arrays):
         raise ShapeError("meshgrid wants one-dimensional arrays", operation="meshgrid")
     order = list(range(len(arrays)))
@@ -263,11 +273,13 @@ def ones_like(
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
     """The lower triangle of each matrix, up to the diagonal `k`; zeros above."""
+    expect_arrays("tril", x)
     return _triangle(x, k, lower=True)
 
 
 def triu(x: Array, /, *, k: int = 0) -> Array:
     """The upper triangle of each matrix, from the diagonal `k`; zeros below."""
+    expect_arrays("triu", x)
     return _triangle(x, k, lower=False)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from gpuwire.array.array_object import Array
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice
-from gpuwire.array.recording import cast, own
+from gpuwire.array.recording import cast, expect_arrays, own
 from gpuwire.array.scalars import python_number
 from gpuwire.errors import ArgumentError, DTypeError
 from gpuwire.ir import dtypes as dt
@@ -48,6 +48,7 @@ def astype(
     Complex to real raises `DTypeError`: take `real(x)`. With `copy=False`, `x` itself is returned
     where nothing has to be done.
     """
+    expect_arrays("astype", x)
     place = device if device is not None else x.device
     moved = x.to_device(place)
     result = cast(moved, resolve(dtype, place))

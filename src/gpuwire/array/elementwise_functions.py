@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from gpuwire.array.array_object import Array
 from gpuwire.array.operators import check_exponent
-from gpuwire.array.recording import binary, binary_floating, foreign, own, unary, unary_floating
+from gpuwire.array.recording import (
+    binary,
+    binary_floating,
+    expect_arrays,
+    foreign,
+    own,
+    unary,
+    unary_floating,
+)
 from gpuwire.ir.operations import OPERATIONS, OpDef
 
 Number = bool | int | float | complex
@@ -87,17 +95,17 @@ _TRUNC = OPERATIONS["trunc"]
 
 def abs(x: Array, /) -> Array:
     """The absolute value of numbers; of complex ones the magnitude, a real number."""
-    return unary(_ABS, x)
+    return _unary(_ABS, x)
 
 
 def acos(x: Array, /) -> Array:
     """The inverse cosine, in radians from 0 to π."""
-    return unary_floating(_ACOS, x)
+    return _unary_floating(_ACOS, x)
 
 
 def acosh(x: Array, /) -> Array:
     """The inverse hyperbolic cosine."""
-    return unary_floating(_ACOSH, x)
+    return _unary_floating(_ACOSH, x)
 
 
 def add(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -107,17 +115,17 @@ def add(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def asin(x: Array, /) -> Array:
     """The inverse sine, in radians from -π/2 to π/2."""
-    return unary_floating(_ASIN, x)
+    return _unary_floating(_ASIN, x)
 
 
 def asinh(x: Array, /) -> Array:
     """The inverse hyperbolic sine."""
-    return unary_floating(_ASINH, x)
+    return _unary_floating(_ASINH, x)
 
 
 def atan(x: Array, /) -> Array:
     """The inverse tangent, in radians from -π/2 to π/2."""
-    return unary_floating(_ATAN, x)
+    return _unary_floating(_ATAN, x)
 
 
 def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -127,7 +135,7 @@ def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def atanh(x: Array, /) -> Array:
     """The inverse hyperbolic tangent."""
-    return unary_floating(_ATANH, x)
+    return _unary_floating(_ATANH, x)
 
 
 def bitwise_and(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -137,7 +145,7 @@ def bitwise_and(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def bitwise_invert(x: Array, /) -> Array:
     """Each bit the other way; of booleans, not. Integers and booleans only."""
-    return unary(_BITWISE_INVERT, x)
+    return _unary(_BITWISE_INVERT, x)
 
 
 def bitwise_left_shift(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -162,7 +170,7 @@ def bitwise_xor(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def ceil(x: Array, /) -> Array:
     """The least integer not below each real number, in the same type."""
-    return unary(_CEIL, x)
+    return _unary(_CEIL, x)
 
 
 def clip(
@@ -172,13 +180,14 @@ def clip(
 
     Where the bounds cross, the result is `max`.
     """
+    expect_arrays("clip", x)
     result = x if min is None else binary(_MAXIMUM, x, min)
     return own(result if max is None else binary(_MINIMUM, result, max), x)
 
 
 def conj(x: Array, /) -> Array:
     """The complex conjugate; real numbers are their own."""
-    return unary(_CONJ, x)
+    return _unary(_CONJ, x)
 
 
 def copysign(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -188,12 +197,12 @@ def copysign(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def cos(x: Array, /) -> Array:
     """The cosine of angles in radians."""
-    return unary_floating(_COS, x)
+    return _unary_floating(_COS, x)
 
 
 def cosh(x: Array, /) -> Array:
     """The hyperbolic cosine."""
-    return unary_floating(_COSH, x)
+    return _unary_floating(_COSH, x)
 
 
 def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -208,17 +217,17 @@ def equal(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def exp(x: Array, /) -> Array:
     """e to the power of each element."""
-    return unary_floating(_EXP, x)
+    return _unary_floating(_EXP, x)
 
 
 def expm1(x: Array, /) -> Array:
     """exp(x) - 1, exact to the type's precision near 0."""
-    return unary_floating(_EXPM1, x)
+    return _unary_floating(_EXPM1, x)
 
 
 def floor(x: Array, /) -> Array:
     """The greatest integer not above each real number, in the same type."""
-    return unary(_FLOOR, x)
+    return _unary(_FLOOR, x)
 
 
 def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -243,22 +252,22 @@ def hypot(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def imag(x: Array, /) -> Array:
     """The imaginary part of complex numbers; `DTypeError` for others."""
-    return unary(_IMAG, x)
+    return _unary(_IMAG, x)
 
 
 def isfinite(x: Array, /) -> Array:
     """Whether each number is neither infinite nor NaN; booleans out."""
-    return unary(_ISFINITE, x)
+    return _unary(_ISFINITE, x)
 
 
 def isinf(x: Array, /) -> Array:
     """Whether each number is infinite, of either sign; booleans out."""
-    return unary(_ISINF, x)
+    return _unary(_ISINF, x)
 
 
 def isnan(x: Array, /) -> Array:
     """Whether each number is NaN; booleans out."""
-    return unary(_ISNAN, x)
+    return _unary(_ISNAN, x)
 
 
 def less(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -273,22 +282,22 @@ def less_equal(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def log(x: Array, /) -> Array:
     """The natural logarithm."""
-    return unary_floating(_LOG, x)
+    return _unary_floating(_LOG, x)
 
 
 def log10(x: Array, /) -> Array:
     """The logarithm to base 10."""
-    return unary_floating(_LOG10, x)
+    return _unary_floating(_LOG10, x)
 
 
 def log1p(x: Array, /) -> Array:
     """log(1 + x), exact to the type's precision near 0."""
-    return unary_floating(_LOG1P, x)
+    return _unary_floating(_LOG1P, x)
 
 
 def log2(x: Array, /) -> Array:
     """The logarithm to base 2."""
-    return unary_floating(_LOG2, x)
+    return _unary_floating(_LOG2, x)
 
 
 def logaddexp(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -303,7 +312,7 @@ def logical_and(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def logical_not(x: Array, /) -> Array:
     """Whether each element is zero or False; booleans out."""
-    return unary(_LOGICAL_NOT, x)
+    return _unary(_LOGICAL_NOT, x)
 
 
 def logical_or(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -333,7 +342,7 @@ def multiply(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def negative(x: Array, /) -> Array:
     """Each number with the other sign; unsigned integers wrap."""
-    return unary(_NEGATIVE, x)
+    return _unary(_NEGATIVE, x)
 
 
 def nextafter(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -348,7 +357,7 @@ def not_equal(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def positive(x: Array, /) -> Array:
     """Each number as it is."""
-    return unary(_POSITIVE, x)
+    return _unary(_POSITIVE, x)
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -358,12 +367,12 @@ def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def real(x: Array, /) -> Array:
     """The real part; real numbers are their own."""
-    return unary(_REAL, x)
+    return _unary(_REAL, x)
 
 
 def reciprocal(x: Array, /) -> Array:
     """1 / x."""
-    return unary_floating(_RECIPROCAL, x)
+    return _unary_floating(_RECIPROCAL, x)
 
 
 def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -373,37 +382,37 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def round(x: Array, /) -> Array:
     """The nearest integer in the same type; halves go to the even one."""
-    return unary(_ROUND, x)
+    return _unary(_ROUND, x)
 
 
 def sign(x: Array, /) -> Array:
     """-1, 0 or 1 by each number's sign; complex ones divided by their magnitude."""
-    return unary(_SIGN, x)
+    return _unary(_SIGN, x)
 
 
 def signbit(x: Array, /) -> Array:
     """Whether the sign bit of real floating-point numbers is set, -0.0 included."""
-    return unary_floating(_SIGNBIT, x)
+    return _unary_floating(_SIGNBIT, x)
 
 
 def sin(x: Array, /) -> Array:
     """The sine of angles in radians."""
-    return unary_floating(_SIN, x)
+    return _unary_floating(_SIN, x)
 
 
 def sinh(x: Array, /) -> Array:
     """The hyperbolic sine."""
-    return unary_floating(_SINH, x)
+    return _unary_floating(_SINH, x)
 
 
 def sqrt(x: Array, /) -> Array:
     """The square root; NaN below 0."""
-    return unary_floating(_SQRT, x)
+    return _unary_floating(_SQRT, x)
 
 
 def square(x: Array, /) -> Array:
     """x * x."""
-    return unary(_SQUARE, x)
+    return _unary(_SQUARE, x)
 
 
 def subtract(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -413,17 +422,29 @@ def subtract(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 def tan(x: Array, /) -> Array:
     """The tangent of angles in radians."""
-    return unary_floating(_TAN, x)
+    return _unary_floating(_TAN, x)
 
 
 def tanh(x: Array, /) -> Array:
     """The hyperbolic tangent."""
-    return unary_floating(_TANH, x)
+    return _unary_floating(_TANH, x)
 
 
 def trunc(x: Array, /) -> Array:
     """Each real number without its fraction, in the same type."""
-    return unary(_TRUNC, x)
+    return _unary(_TRUNC, x)
+
+
+def _unary(definition: OpDef, x: Array) -> Array:
+    if x.__class__ is not Array:
+        expect_arrays(definition.name, x)
+    return unary(definition, x)
+
+
+def _unary_floating(definition: OpDef, x: Array) -> Array:
+    if x.__class__ is not Array:
+        expect_arrays(definition.name, x)
+    return unary_floating(definition, x)
 
 
 def _binary(definition: OpDef, x1: Array | Number, x2: Array | Number) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import axis_in
-from gpuwire.array.recording import binary, broadcasted, cast, reshaped, same_device
+from gpuwire.array.recording import binary, broadcasted, cast, expect_arrays, reshaped, same_device
 from gpuwire.array.scalars import typed_scalar
 from gpuwire.array.selection import from_start
 from gpuwire.errors import DTypeError, ShapeError
@@ -27,6 +27,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     """The elements of `x` at `indices` along `axis`, which only a one-dimensional `x` may leave
     out. The dimensions of `indices` (one, by the standard; here any number) take the place of
     `axis`."""
+    expect_arrays("take", x, indices)
     if axis is None:
         if x.ndim != 1:
             raise ShapeError(
@@ -44,6 +45,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """For each place in `indices`, the element of `x` there with the place along `axis` replaced
     by the index. Both have as many dimensions, and all but `axis` broadcast."""
+    expect_arrays("take_along_axis", x, indices)
     if not indices.dtype.is_integer:
         raise DTypeError(f"take_along_axis wants integer indices, not {indices.dtype}")
     if indices.ndim != x.ndim:

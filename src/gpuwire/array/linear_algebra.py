@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from gpuwire.array import products
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import axes_in, axis_in
-from gpuwire.array.recording import binary, foreign, permuted, reshaped, same_device, unary
+from gpuwire.array.recording import (
+    binary,
+    expect_arrays,
+    permuted,
+    reshaped,
+    same_device,
+    unary,
+)
 from gpuwire.errors import ArgumentError, ShapeError
 from gpuwire.ir.attributes import ReduceAttributes
 from gpuwire.ir.dtypes import Kind, promote
@@ -31,18 +38,19 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     one-dimensional x2 a column, and the result lacks that dimension. `ShapeError` for a
     zero-dimensional one or where k differs.
     """
-    if not isinstance(x1, Array):
-        raise foreign("matmul", x1)
+    expect_arrays("matmul", x1, x2)
     return products.matmul(x1, x2)
 
 
 def matrix_transpose(x: Array, /) -> Array:
     """Each matrix of a stack transposed: the last two dimensions swapped."""
+    expect_arrays("matrix_transpose", x)
     return x.mT
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
     """The product of every element of x1 with every one of x2: shapes (n,) and (m,) give (n, m)."""
+    expect_arrays("outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         raise ShapeError(f"outer wants one dimension each, not {x1.shape} and {x2.shape}")
     return binary(_MULTIPLY, reshaped(x1, (x1.size, 1)), x2)
@@ -53,6 +61,7 @@ def tensordot(
 ) -> Array:
     """The sum of products over pairs of dimensions: the last `axes` of x1 with the first of x2,
     or those that two sequences name. The result's dimensions are the others of x1, then of x2."""
+    expect_arrays("tensordot", x1, x2)
     same_device("tensordot", (x1, x2))
     left, right = _contracted(x1, x2, axes)
     kept_left = [axis for axis in range(x1.ndim) if axis not in left]
@@ -67,6 +76,7 @@ def tensordot(
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The sum along `axis` of conj(x1) * x2; the other dimensions broadcast."""
+    expect_arrays("vecdot", x1, x2)
     shape = broadcast_shapes(x1.shape, x2.shape)
     if axis >= 0 or not x1.ndim or not x2.ndim:
         raise ArgumentError("vecdot: axis must be negative, and both need that dimension")

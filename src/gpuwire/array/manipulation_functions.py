@@ -15,7 +15,16 @@ import numpy as np
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Axes, Lengths, axes_in, axis_in, shape_of
 from gpuwire.array.conversion import from_host
-from gpuwire.array.recording import broadcasted, own, part, permuted, reshaped, same_device, unary
+from gpuwire.array.recording import (
+    broadcasted,
+    expect_arrays,
+    own,
+    part,
+    permuted,
+    reshaped,
+    same_device,
+    unary,
+)
 from gpuwire.errors import ArgumentError, NotSupported, ShapeError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import AxisAttributes, SliceAttributes
@@ -32,6 +41,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
     """All arrays repeated to the one shape they broadcast to."""
     if not arrays:
         return []
+    expect_arrays("broadcast_arrays", *arrays)
     same_device("broadcast_arrays", arrays)
     shape = broadcast_shapes(*(array.shape for array in arrays))
     return [own(broadcasted(array, shape), array) for array in arrays]
@@ -39,6 +49,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
 
 def broadcast_to(x: Array, /, shape: Lengths) -> Array:
     """`x` repeated along new and length-1 dimensions to `shape`."""
+    expect_arrays("broadcast_to", x)
     return own(broadcasted(x, shape_of(shape, "broadcast_to")), x)
 
 
@@ -48,6 +59,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     if not arrays:
         raise ArgumentError("concat wants at least one array")
     parts = tuple(arrays)
+    expect_arrays("concat", *parts)
     if axis is None:
         parts = tuple(reshaped(part, (part.size,)) for part in parts)
         axis = 0
@@ -59,6 +71,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     """`x` with a dimension of length 1 at `axis` of the result, or at each of several."""
+    expect_arrays("expand_dims", x)
     count = len(axis) if isinstance(axis, Sequence) else 1
     new = axes_in(axis, x.ndim + count, "expand_dims")
     lengths = iter(x.shape)
@@ -68,6 +81,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
 
 def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
     """The elements in reverse order along `axis`, several axes, or all (None)."""
+    expect_arrays("flip", x)
     flipped = range(x.ndim) if axis is None else axes_in(axis, x.ndim, "flip")
     backward = [i in flipped and length > 0 for i, length in enumerate(x.shape)]
     starts = tuple(n - 1 if back else 0 for n, back in zip(x.shape, backward, strict=True))
@@ -77,6 +91,7 @@ def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
 
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     """`x` with the dimensions `source` moved to the places `destination`, the others in order."""
+    expect_arrays("moveaxis", x)
     sources = axes_in(source, x.ndim, "moveaxis")
     places = axes_in(destination, x.ndim, "moveaxis")
     if len(sources) != len(places):
@@ -88,6 +103,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     """`x` with its dimensions in the order `axes`."""
+    expect_arrays("permute_dims", x)
     return permuted(x, axes_in(axes, x.ndim, "permute_dims"))
 
 
@@ -97,6 +113,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     `repeats` is one count, or a list or NumPy array with a count for each element. An array on
     the device is refused (`NotSupported`): the result's shape would depend on its values.
     """
+    expect_arrays("repeat", x)
     if isinstance(repeats, Array):
         raise NotSupported(
             "repeat with counts on the device: the result's shape depends on them; "
@@ -122,6 +139,7 @@ def reshape(x: Array, /, shape: Lengths, *, copy: bool | None = None) -> Array:
 
     `copy=False` is accepted: elements are shared until one is written.
     """
+    expect_arrays("reshape", x)
     wanted = _filled(x, shape)
     return own(reshaped(x, wanted), x)
 
@@ -129,6 +147,7 @@ def reshape(x: Array, /, shape: Lengths, *, copy: bool | None = None) -> Array:
 def roll(x: Array, /, shift: Axes, *, axis: Axes | None = None) -> Array:
     """The elements moved forward by `shift` places along `axis`, those beyond the end coming in at
     the start; several shifts along several axes; or along all elements in order (None)."""
+    expect_arrays("roll", x)
     if axis is None:
         if isinstance(shift, Sequence):
             raise ArgumentError("roll: several shifts want several axes")
@@ -145,6 +164,7 @@ def roll(x: Array, /, shift: Axes, *, axis: Axes | None = None) -> Array:
 
 def squeeze(x: Array, /, axis: Axes) -> Array:
     """`x` without the dimension `axis`, or several, which must have length 1."""
+    expect_arrays("squeeze", x)
     dropped = axes_in(axis, x.ndim, "squeeze")
     for place in dropped:
         if x.shape[place] != 1:
@@ -157,6 +177,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Arrays of one shape along a new dimension at `axis` of the result. Types promote."""
     if not arrays:
         raise ArgumentError("stack wants at least one array")
+    expect_arrays("stack", *arrays)
     if any(array.shape != arrays[0].shape for array in arrays):
         raise ShapeError(
             f"stack wants one shape, not {', '.join(str(array.shape) for array in arrays)}"
@@ -168,6 +189,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     """`x` laid side by side `repetitions[i]` times along each dimension i; the shorter of shape and
     repetitions is filled up with ones in front."""
+    expect_arrays("tile", x)
     counts = shape_of(repetitions, "tile")
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
@@ -180,6 +202,7 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The arrays along `axis`, each without it."""
+    expect_arrays("unstack", x)
     if x.ndim == 0:
         raise ShapeError("unstack of a zero-dimensional array")
     place = axis_in(axis, x.ndim, "unstack")

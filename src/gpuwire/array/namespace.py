@@ -151,8 +151,7 @@ from gpuwire.array.statistical_functions import (
     var,
 )
 from gpuwire.array.utility_functions import all, any, diff
-from gpuwire.client import aio
-from gpuwire.client.device import Device
+from gpuwire.client import Device, aio, list_devices
 from gpuwire.ir.dtypes import bool_ as bool
 from gpuwire.ir.dtypes import (
     complex64,
@@ -254,6 +253,7 @@ __all__ = [
     "less",
     "less_equal",
     "linspace",
+    "list_devices",
     "log",
     "log1p",
     "log2",

@@ -45,7 +45,7 @@ def array_str(x: Array) -> str:
         values = _shown(x)
     except GpuwireError as error:
         return _without_values(x, error)
-    return np.array2string(values, threshold=_threshold(x))
+    return np.array2string(values, threshold=_threshold(x)) if x.shape else str(values[()])
 
 
 def _is_summarised(x: Array) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuwire.array.devices import ArrayDevice, Operand
-from gpuwire.array.scalars import python_number, scalar_operand
+from gpuwire.array.scalars import scalar_operand
 from gpuwire.errors import DeviceMismatch, DTypeError, NotSupported
 from gpuwire.ir.attributes import (
     NO_ATTRIBUTES,
@@ -143,17 +143,24 @@ def foreign(name: str, value: object) -> Exception:
     """The error for a partner that is no array of a device and no number."""
     if isinstance(value, np.ndarray):
         return NotSupported(
-            f"{name} of a gpuwire array and a NumPy array: nothing is sent unasked; "
-            "use gpuwire.asarray(numpy_array, device=x.device)"
+            f"{name} of a NumPy array: nothing is sent unasked; "
+            "use gpuwire.asarray(numpy_array, device=…)"
         )
     return DTypeError(
         f"{name} takes gpuwire arrays and numbers, not {type(value).__name__}", operation=name
     )
 
 
-def is_foreign(value: object) -> bool:
-    """Whether an operator should let the other class try: it is neither a number nor NumPy's."""
-    return not isinstance(value, np.ndarray) and python_number(value) is None
+def expect_arrays(name: str, *values: object) -> None:
+    """Raises the word on what is no array of a device, for the function called `name`."""
+    for value in values:
+        if not hasattr(value, "_tensor"):
+            if isinstance(value, np.ndarray):
+                raise foreign(name, value)
+            raise DTypeError(
+                f"{name} takes gpuwire arrays, not {type(value).__name__}; use gpuwire.asarray",
+                operation=name,
+            )
 
 
 def _check_promotion(device: ArrayDevice, one: DType, other: DType, name: str) -> None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Axes, axis_in, reduced_axes
 from gpuwire.array.indexing_functions import take
-from gpuwire.array.recording import binary, cast, foreign, partner, reshaped, same_device, unary
+from gpuwire.array.recording import (
+    binary,
+    cast,
+    expect_arrays,
+    foreign,
+    partner,
+    reshaped,
+    same_device,
+    unary,
+)
 from gpuwire.array.scalars import default_dtype, python_number, typed_scalar
 from gpuwire.errors import ArgumentError, ShapeError
 from gpuwire.ir import dtypes as dt
@@ -41,16 +50,19 @@ def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
     The default integer type. NaN counts as the largest. `ShapeError` over no elements.
     """
+    expect_arrays("argmax", x)
     return _arg_reduce(_ARGMAX, x, axis, keepdims)
 
 
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """The index of the first smallest real number; otherwise as `argmax`."""
+    expect_arrays("argmin", x)
     return _arg_reduce(_ARGMIN, x, axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """How many elements are not zero or False, over `axis`, several axes, or all (None)."""
+    expect_arrays("count_nonzero", x)
     axes = reduced_axes(axis, x.ndim, "count_nonzero")
     flags = x if x.dtype is dt.bool_ else binary(_NOT_EQUAL, x, 0)
     return unary(_SUM, flags, ReduceAttributes(axes, keepdims, x.device.default_int))
@@ -65,6 +77,7 @@ def searchsorted(
     `sorter` are indices that sort an unsorted x1. The default integer type, the shape of x2. A
     binary search: about log2(length of x1) steps of a few operations each.
     """
+    expect_arrays("searchsorted", x1, x2)
     if side not in ("left", "right"):
         raise ArgumentError(f'searchsorted: side is "left" or "right", not {side!r}')
     if x1.ndim != 1:
@@ -88,8 +101,7 @@ def searchsorted(
 def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
     """Elements of x1 where the booleans of `condition` are true, of x2 elsewhere; all broadcast,
     x1 and x2 promote."""
-    if not isinstance(condition, Array):
-        raise foreign("where", condition)
+    expect_arrays("where", condition)
     device = condition.device
     if isinstance(x1, Array):
         first, second = x1._tensor, partner(x1, x2, "where")

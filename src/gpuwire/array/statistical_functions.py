@@ -15,7 +15,7 @@ from gpuwire.array.axes import Axes, axis_in, reduced_axes
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice
 from gpuwire.array.manipulation_functions import concat
-from gpuwire.array.recording import binary, cast, own, part, unary
+from gpuwire.array.recording import binary, cast, expect_arrays, own, part, unary
 from gpuwire.array.scalars import typed_scalar
 from gpuwire.errors import DTypeError, ShapeError
 from gpuwire.ir import dtypes as dt
@@ -49,6 +49,7 @@ def cumulative_prod(
     """The product of each element and all before it along `axis`, which only a one-dimensional
     array may leave out; `include_initial` puts a 1 in front. As many steps as log2 of the length.
     """
+    expect_arrays("cumulative_prod", x)
     return _scan(_MULTIPLY, x, axis, dtype, include_initial, 1)
 
 
@@ -61,22 +62,26 @@ def cumulative_sum(
     include_initial: bool = False,
 ) -> Array:
     """The sum of each element and all before it; otherwise as `cumulative_prod`, with a 0."""
+    expect_arrays("cumulative_sum", x)
     return _scan(_ADD, x, axis, dtype, include_initial, 0)
 
 
 def max(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """The largest of the real numbers, NaN if one is among them; `ShapeError` over no elements."""
+    expect_arrays("max", x)
     return _reduce(_MAX, x, axis, keepdims, x.dtype)
 
 
 def mean(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """The arithmetic mean; of no elements, NaN."""
+    expect_arrays("mean", x)
     x = _floating(x)
     return _reduce(_MEAN, x, axis, keepdims, x.dtype)
 
 
 def min(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """The smallest of the real numbers; otherwise as `max`."""
+    expect_arrays("min", x)
     return _reduce(_MIN, x, axis, keepdims, x.dtype)
 
 
@@ -89,6 +94,7 @@ def prod(
     keepdims: bool = False,
 ) -> Array:
     """The product, computed in `dtype`; of no elements, 1."""
+    expect_arrays("prod", x)
     return _accumulate(_PROD, x, axis, dtype, keepdims)
 
 
@@ -113,6 +119,7 @@ def sum(
     keepdims: bool = False,
 ) -> Array:
     """The sum, computed in `dtype`; of no elements, 0."""
+    expect_arrays("sum", x)
     return _accumulate(_SUM, x, axis, dtype, keepdims)
 
 
@@ -129,6 +136,7 @@ def var(
     Two passes, so that a large mean costs no precision. Complex numbers give a real variance. NaN
     or infinite where n - `correction` is not positive, as in NumPy.
     """
+    expect_arrays("var", x)
     x = _floating(x)
     axes = reduced_axes(axis, x.ndim, "var")
     count = math.prod(x.shape[i] for i in axes)

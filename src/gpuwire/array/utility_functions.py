@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Axes, axis_in, reduced_axes
 from gpuwire.array.manipulation_functions import concat
-from gpuwire.array.recording import binary, own, part, unary
+from gpuwire.array.recording import binary, expect_arrays, own, part, unary
 from gpuwire.errors import ArgumentError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ReduceAttributes
@@ -23,11 +23,13 @@ _SUBTRACT = OPERATIONS["subtract"]
 def all(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """Whether all elements over `axis`, several axes, or the array (None) are true (not zero);
     booleans out; of no elements, True."""
+    expect_arrays("all", x)
     return _test(_ALL, x, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Axes | None = None, keepdims: bool = False) -> Array:
     """Whether any element over `axis` is true; of no elements, False; otherwise as `all`."""
+    expect_arrays("any", x)
     return _test(_ANY, x, axis, keepdims)
 
 
@@ -44,6 +46,7 @@ def diff(
 
     `prepend` and `append` are put before and after first. Booleans give whether neighbours differ.
     """
+    expect_arrays("diff", x)
     if n < 0:
         raise ArgumentError(f"diff: n must not be negative, not {n}")
     place = axis_in(axis, x.ndim, "diff")
