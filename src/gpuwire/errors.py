@@ -448,6 +448,20 @@ class CollectiveError(GpuwireError):
     rank: int | None
 
 
+class UnknownGraph(GpuwireError):
+    """A run of a graph that the session never registered, or gave up."""
+
+    code = 113
+    graph: int | None
+
+
+class GraphBindingError(GpuwireError):
+    """A run of a graph whose tensors or scalars are not those that the graph takes."""
+
+    code = 114
+    graph: int | None
+
+
 def error_classes() -> dict[int, type[GpuwireError]]:
     """Every error class by its wire code."""
     classes: dict[int, type[GpuwireError]] = {}

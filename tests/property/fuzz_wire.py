@@ -22,10 +22,23 @@ from pathlib import Path
 
 from gpuwire.errors import GpuwireError, ProtocolError, VersionMismatch
 from gpuwire.ids import SessionId
-from gpuwire.wire.codec import decode_message, decode_replies, decode_tasks
+from gpuwire.wire.codec import (
+    decode_definition,
+    decode_message,
+    decode_replies,
+    decode_tasks,
+)
 from gpuwire.wire.framing import BULK_HEADER_BYTES, PREFIX, decode_bulk_header
 from gpuwire.wire.limits import DEFAULT_LIMITS
-from gpuwire.wire.messages import Hello, ReplyFrame, SessionLimits, TaskFrame, Welcome
+from gpuwire.wire.messages import (
+    DefineGraph,
+    Hello,
+    ReplyFrame,
+    RunGraph,
+    SessionLimits,
+    TaskFrame,
+    Welcome,
+)
 from gpuwire.wire.records import from_record, to_record
 from gpuwire.wire.session import ClientSession, ServerSession
 
@@ -42,6 +55,12 @@ MESSAGES = [bytes.fromhex(text) for text in _GOLDEN["messages"].values()]
 _BYTES_OF_NOTE = bytes.fromhex(
     "00017f808f90919fa0bfc0c1c2c4c6c7c9cacbcfd3d4d9dbdcdddedfe0ff"  # the edges of msgpack's kinds
 )
+_DEFINITION = next(
+    task.definition
+    for encoded in ITEMS[3]
+    for task in decode_tasks(encoded, 1, DEFAULT_LIMITS)
+    if isinstance(task, DefineGraph) and task.definition is not None
+)
 _HELLO = Hello((1,), "token", 0, "laptop")
 _WELCOME = Welcome(1, SessionId(bytes(16)), (), SessionLimits(0, 0, 0, 60.0), "gpu-box")
 
@@ -56,6 +75,8 @@ class Outcome:
     """Rounds in which the session itself went on; a body may have been refused."""
     items: int = 0
     """Tasks and replies that decoded."""
+    graphs: int = 0
+    """Definitions of graphs that decoded."""
     peak_bytes: int = 0
 
 
@@ -81,6 +102,9 @@ def run(count: int, seed: int) -> Outcome:
 def _round(source: random.Random, outcome: Outcome) -> None:
     if source.random() < 0.02:
         _attempt(outcome, lambda: _bulk_header(source))
+        return
+    if source.random() < 0.1:
+        _attempt(outcome, lambda: _definition(source, outcome))
         return
     end = _end(source)
     data = _conversation(source, 4 if isinstance(end, ClientSession) else 3)
@@ -110,7 +134,12 @@ def _attempt(outcome: Outcome, action) -> bool:  # type: ignore[no-untyped-def]
 
 def _decode(message: object, outcome: Outcome) -> None:
     if isinstance(message, TaskFrame):
-        outcome.items += len(decode_tasks(message.tasks, message.count, DEFAULT_LIMITS))
+        tasks = decode_tasks(message.tasks, message.count, DEFAULT_LIMITS)
+        outcome.items += len(tasks)
+        for task in tasks:
+            if isinstance(task, RunGraph | DefineGraph) and task.definition is not None:
+                decode_definition(task.definition, DEFAULT_LIMITS)
+                outcome.graphs += 1
     elif isinstance(message, ReplyFrame):
         outcome.items += len(decode_replies(message.replies, message.count, DEFAULT_LIMITS))
 
@@ -209,6 +238,15 @@ def _pieces(source: random.Random, data: bytes) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
+def _definition(source: random.Random, outcome: Outcome) -> None:
+    """A graph's definition by itself: inside an item most damage never gets to it."""
+    data = _DEFINITION
+    for _ in range(source.choice((0, 1, 1, 2))):
+        data = _damaged(source, data)
+    decode_definition(data, DEFAULT_LIMITS)
+    outcome.graphs += 1
+
+
 def _bulk_header(source: random.Random) -> None:
     decode_bulk_header(source.randbytes(BULK_HEADER_BYTES), DEFAULT_LIMITS)
     decode_message(source.randbytes(20), DEFAULT_LIMITS)
@@ -223,7 +261,10 @@ def main() -> None:
     outcome = run(arguments.count, arguments.seed)
     refused = ", ".join(f"{name} {count}" for name, count in sorted(outcome.refused.items()))
     print(f"refused: {refused}")
-    print(f"sessions that went on: {outcome.unharmed}; items decoded: {outcome.items}")
+    print(
+        f"sessions that went on: {outcome.unharmed}; items decoded: {outcome.items}, "
+        f"graphs among them: {outcome.graphs}"
+    )
     print(f"peak of traced memory: {outcome.peak_bytes / 2**20:.1f} MiB")
 
 

@@ -3,7 +3,7 @@ protocol version: another version's peer reads them."""
 
 from __future__ import annotations
 
-from gpuwire.ids import LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ids import GraphId, LocationId, RequestId, SessionId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import (
     NO_ATTRIBUTES,
@@ -17,16 +17,21 @@ from gpuwire.ir.attributes import (
     ShapeAttributes,
     SliceAttributes,
 )
+from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef
 from gpuwire.ir.operations import OPERATIONS, Operand, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.wire.codec import encode_definition
+from gpuwire.wire.definitions import GraphDefinition
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
+    DefineGraph,
     DeviceInfo,
     Done,
     DropTensors,
     ErrorRecord,
     Failed,
+    GraphMissing,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -35,6 +40,7 @@ from gpuwire.wire.messages import (
     RegisterTensor,
     Reply,
     ReplyFrame,
+    RunGraph,
     RunOperation,
     SessionLimits,
     SyncStream,
@@ -77,6 +83,18 @@ _DEVICE = DeviceInfo(
     32768,
 )
 
+DEFINITION = GraphDefinition(
+    (_MATRIX, TensorType(dt.float32, (3, 70_000))),
+    (
+        NodeSource(OPERATIONS["matmul"], (InputRef(0), InputRef(1)), NO_ATTRIBUTES),
+        NodeSource(OPERATIONS["multiply"], (NodeRef(0), ScalarRef(0, dt.float32)), NO_ATTRIBUTES),
+        NodeSource(OPERATIONS["sum"], (NodeRef(1),), ReduceAttributes((0, 1), False, dt.float32)),
+    ),
+    (0, 2),
+    (LocationId(5), LocationId(6), LocationId(300)),
+)
+_STEP = (StreamId(3), GraphId(7))
+
 TASKS: dict[str, Task] = {
     "run add": run("add", 1, 300),
     "run add, largest ids": run("add", (1 << 63) - 1, 1, stream=(1 << 32) - 1),
@@ -104,6 +122,31 @@ TASKS: dict[str, Task] = {
     "read": ReadTensor(StreamId(1), RequestId(8), TensorId(9)),
     "sync one stream": SyncStream(StreamId(1), RequestId(8)),
     "sync all streams": SyncStream(None, RequestId(8)),
+    "run graph, as before": RunGraph(*_STEP),
+    "run graph, another scalar": RunGraph(*_STEP, ((1, Scalar(0.1, dt.float32)),)),
+    "run graph, scalars of every kind": RunGraph(
+        *_STEP,
+        (
+            (0, Scalar(True, dt.bool_)),
+            (1, Scalar(-129, dt.int16)),
+            (2, Scalar((1 << 64) - 1, dt.uint64)),
+            (4095, Scalar(1 - 2j, dt.complex64)),
+        ),
+    ),
+    "run graph, bound anew": RunGraph(
+        *_STEP, base=TensorId(900), dropped=(), inputs=(2, 401, -3), outputs=(0, 2)
+    ),
+    "register and run graph": RunGraph(
+        *_STEP,
+        ((0, Scalar(0.5, dt.float32)),),
+        TensorId(900),
+        None,
+        (2, 401),
+        (0, 2),
+        encode_definition(DEFINITION),
+    ),
+    "define graph": DefineGraph(GraphId(7), encode_definition(DEFINITION)),
+    "define graph, gone": DefineGraph(GraphId(7), None),
     "drop": DropTensors((TensorId(1), TensorId((1 << 63) - 1))),
 }
 
@@ -112,6 +155,7 @@ REPLIES: dict[str, Reply] = {
     "tensor, bulk": TensorData(RequestId(8), _MATRIX, None),
     "done": Done(RequestId(8)),
     "failed": Failed(RequestId(8), _ERROR, 5),
+    "graph missing": GraphMissing(GraphId(7)),
 }
 
 MESSAGES: dict[str, Message] = {

@@ -9,19 +9,24 @@ from typing import Any, get_args, get_type_hints
 from hypothesis import strategies as st
 
 from gpuwire.errors import error_classes
-from gpuwire.ids import LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ids import GraphId, LocationId, RequestId, SessionId, StreamId, TensorId
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
+from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, ValueRef
 from gpuwire.ir.operations import OPERATIONS, OpDef, Operation
 from gpuwire.ir.tensors import MAX_RANK, Scalar, TensorType
+from gpuwire.wire.codec import encode_definition
+from gpuwire.wire.definitions import GraphDefinition
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
+    DefineGraph,
     DeviceInfo,
     Done,
     DropTensors,
     ErrorRecord,
     Failed,
+    GraphMissing,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -30,6 +35,7 @@ from gpuwire.wire.messages import (
     RegisterTensor,
     Reply,
     ReplyFrame,
+    RunGraph,
     RunOperation,
     SessionLimits,
     SyncStream,
@@ -132,12 +138,55 @@ def tensor_data(draw: st.DrawFn) -> TensorData:
     return TensorData(draw(requests), type_, data)
 
 
+@st.composite
+def definitions(draw: st.DrawFn) -> GraphDefinition:
+    """Any definition that the wire takes; whether its operations fit is for their rules."""
+    inputs = tuple(draw(st.lists(types, max_size=4)))
+    nodes: list[NodeSource] = []
+    scalar_count = 0
+    for place in range(draw(st.integers(1, 6))):
+        operation: OpDef = draw(st.sampled_from(list(OPERATIONS.values())))
+        operands: list[ValueRef] = []
+        for _ in range(operation.arity or draw(st.integers(0, 4))):
+            kinds = ["scalar"] + ["input"] * bool(inputs) + ["node"] * bool(place)
+            match draw(st.sampled_from(kinds)):
+                case "scalar":
+                    operands.append(ScalarRef(scalar_count, draw(dtypes)))
+                    scalar_count += 1
+                case "input":
+                    operands.append(InputRef(draw(st.integers(0, len(inputs) - 1))))
+                case _:
+                    operands.append(NodeRef(draw(st.integers(0, place - 1))))
+        form = draw(attributes_of(operation.attributes))
+        nodes.append(NodeSource(operation, tuple(operands), form))
+    outputs = draw(st.sets(st.integers(0, len(nodes) - 1), min_size=1))
+    locations = tuple([LocationId(draw(counts)) for _ in nodes])
+    return GraphDefinition(inputs, tuple(nodes), tuple(sorted(outputs)), locations)
+
+
+graphs = ids.map(GraphId)
+encoded_definitions = st.none() | definitions().map(encode_definition)
+codes = st.none() | st.lists(signed, max_size=6).map(tuple)
+runs = st.builds(
+    RunGraph,
+    streams,
+    graphs,
+    st.lists(st.tuples(st.integers(0, 4095), scalars()), max_size=3).map(tuple),
+    st.none() | tensors,
+    codes,
+    codes,
+    codes,
+    encoded_definitions,
+)
+
 tasks: st.SearchStrategy[Task] = st.one_of(
     st.builds(RunOperation, streams, operations()),
     registrations(),
     st.builds(ReadTensor, streams, requests, tensors),
     st.builds(SyncStream, st.none() | streams, requests),
     st.builds(DropTensors, st.lists(tensors, max_size=20).map(tuple)),
+    runs,
+    st.builds(DefineGraph, graphs, encoded_definitions),
 )
 
 error_values = st.none() | texts | signed | st.floats() | st.booleans() | st.binary(max_size=20)
@@ -163,6 +212,7 @@ replies: st.SearchStrategy[Reply] = st.one_of(
     tensor_data(),
     st.builds(Done, requests),
     st.builds(Failed, requests, error_records(), counts),
+    st.builds(GraphMissing, graphs),
 )
 
 devices = st.builds(

@@ -13,4 +13,5 @@ def test_damaged_frames_meet_typed_errors_in_bounded_memory() -> None:
     assert outcome.refused["UnexpectedMessage"] > 100
     assert outcome.unharmed > 500
     assert outcome.items > 500
+    assert outcome.graphs > 50
     assert outcome.peak_bytes < PEAK_BYTES

@@ -40,6 +40,24 @@ ERROR: Plain = ((1, "x"),)
         (20, b"\xff" * 8),
         (20, b"\x00" * 7 + b"\x01" + b"\x00" * 8),
         (21,),
+        (21, 0),
+        (21, 0, 0),
+        (21, 0, 1, None, 0),
+        (21, 0, 1, (1,)),
+        (21, 0, 1, b"\x00\x00"),
+        (21, 0, 1, b"\x00\x00\x0b" + bytes(7)),
+        (21, 0, 1, b"\x00\x00\x63" + bytes(8)),
+        (21, 0, 1, b"\x00\x00\x01\x02"),
+        (21, 0, 1, b"\x00\x00\x02\x80" + bytes(7)),
+        (21, 0, 1, None, 1, (1,)),
+        (21, 0, 1, None, 1, b"\x80"),
+        (21, 0, 1, None, 1, b"\x80" * 10 + b"\x01"),
+        (21, 0, 1, None, 1, None, None, None, "x"),
+        (21, 0, 1, None, 1, None, None, None, None, None),
+        (22, 1),
+        (22, 0, None),
+        (22, 1, ()),
+        (23,),
         (0,),
     ],
 )
@@ -68,7 +86,10 @@ def test_a_wrong_task_is_malformed(item: Plain) -> None:
         (66, 1, (("x", "x"),), 0),
         (66, 1, (1,), 0),
         (66, 1, ERROR, -1),
-        (67, 1),
+        (67,),
+        (67, 0),
+        (67, 1, 1),
+        (68, 1),
     ],
 )
 def test_a_wrong_reply_is_malformed(item: Plain) -> None:
@@ -84,6 +105,12 @@ def test_limits_of_items() -> None:
     with pytest.raises(LimitBreached, match="tensors dropped"):
         checked_task((20, bytes(8 * 8193)), DEFAULT_LIMITS)
     assert checked_task((20, b""), DEFAULT_LIMITS) == DropTensors(())
+    with pytest.raises(LimitBreached, match="graph inputs"):
+        checked_task((21, 0, 1, None, 1, None, bytes(4097)), DEFAULT_LIMITS)
+    with pytest.raises(LimitBreached, match="graph scalars"):
+        checked_task((21, 0, 1, b"\x00\x00\x01\x00" * 4097), DEFAULT_LIMITS)
+    with pytest.raises(LimitBreached, match="graph definition"):
+        checked_task((22, 1, bytes(96 * 1024 + 1)), DEFAULT_LIMITS)
 
 
 def test_a_chain_of_errors_is_limited_in_depth() -> None:

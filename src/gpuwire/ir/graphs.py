@@ -7,6 +7,7 @@ what differs is in the bindings. One op by itself is a graph of one node.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuwire.ir.attributes import Attributes
@@ -41,6 +42,15 @@ ValueRef = InputRef | ScalarRef | NodeRef
 
 
 @dataclass(frozen=True, slots=True)
+class NodeSource:
+    """One op of a graph as it is recorded and sent: its result's type follows from its rule."""
+
+    definition: OpDef
+    operands: tuple[ValueRef, ...]
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One op of a graph, with the type of its result. The location takes no part in equality."""
 
@@ -57,6 +67,29 @@ class OpGraph:
     inputs: tuple[TensorType, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[NodeRef, ...]
+
+
+def typed_graph(
+    inputs: tuple[TensorType, ...], sources: Iterable[NodeSource], outputs: Iterable[int]
+) -> OpGraph:
+    """The graph of these nodes, each typed by its operation's rule. Operands must name inputs that
+    there are and nodes before their own. Raises what the rules raise."""
+    nodes: list[Node] = []
+
+    def type_of(operand: ValueRef) -> TensorType:
+        match operand:
+            case NodeRef(index):
+                return nodes[index].type
+            case InputRef(index):
+                return inputs[index]
+            case ScalarRef(_, dtype):
+                return TensorType(dtype, ())
+
+    for source in sources:
+        types = tuple([type_of(operand) for operand in source.operands])
+        result = source.definition.result_type(types, source.attributes)
+        nodes.append(Node(source.definition, source.operands, source.attributes, result))
+    return OpGraph(inputs, tuple(nodes), tuple([NodeRef(output) for output in outputs]))
 
 
 def single_node_graph(

@@ -11,7 +11,7 @@ Decoding takes no memory for a declared length above its limit, and at most some
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgpack
@@ -25,6 +25,7 @@ from gpuwire.wire.control import (
     plain_frame_head,
     plain_message,
 )
+from gpuwire.wire.definitions import GraphDefinition, checked_definition, plain_definition
 from gpuwire.wire.framing import PREFIX
 from gpuwire.wire.items import checked_reply, checked_task, plain_reply, plain_task
 from gpuwire.wire.limits import WireLimits
@@ -91,6 +92,29 @@ def decode_replies(body: Buffer, count: int, limits: WireLimits) -> list[Reply]:
     return _unpack_items(body, count, checked_reply, limits)
 
 
+def encode_definition(definition: GraphDefinition) -> bytes:
+    """A graph's definition, as `RunGraph` and `DefineGraph` carry it; raises as `encode_task`."""
+    return b"".join(map(_pack, plain_definition(definition)))
+
+
+def decode_definition(data: Buffer, limits: WireLimits) -> GraphDefinition:
+    """The definition again. `MalformedMessage` or `LimitBreached` for bytes that are none; whether
+    its operations fit together is for their rules to say."""
+    unpacker = _unpacker(len(data), limits)
+    unpacker.feed(data)
+
+    def rows() -> Iterator[Plain]:
+        while True:
+            yield _next_item(unpacker)
+
+    definition = checked_definition(rows(), limits)
+    if unpacker.tell() != len(data):
+        raise MalformedMessage(
+            f"{len(data) - unpacker.tell()} bytes follow the graph", what="graph"
+        )
+    return definition
+
+
 def decode_message(payload: Buffer, limits: WireLimits) -> Message:
     """A message without its length prefix. A frame's body stays undecoded: it is a view of
     `payload`. `MalformedMessage` or `LimitBreached`."""
@@ -132,7 +156,9 @@ def _unpacker(buffer_bytes: int, limits: WireLimits) -> Any:
         max_buffer_size=buffer_bytes,
         use_list=False,
         max_str_len=limits.max_text_bytes,
-        max_bin_len=max(limits.max_inline_bytes, 8 * limits.max_dropped_tensors),
+        max_bin_len=max(
+            limits.max_inline_bytes, 8 * limits.max_dropped_tensors, limits.max_graph_bytes
+        ),
         max_array_len=limits.max_array_length,
         max_map_len=0,
         max_ext_len=0,

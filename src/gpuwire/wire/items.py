@@ -10,18 +10,21 @@ import struct
 from collections.abc import Callable
 
 from gpuwire.errors import ArgumentError, MalformedMessage
-from gpuwire.ids import RequestId, StreamId, TensorId
+from gpuwire.ids import GraphId, RequestId, StreamId, TensorId
 from gpuwire.ir.tensors import TensorType
 from gpuwire.wire import fields as check
 from gpuwire.wire.limits import DEFAULT_LIMITS, WireLimits
 from gpuwire.wire.messages import (
+    DefineGraph,
     Done,
     DropTensors,
     ErrorRecord,
     Failed,
+    GraphMissing,
     ReadTensor,
     RegisterTensor,
     Reply,
+    RunGraph,
     RunOperation,
     SyncStream,
     Task,
@@ -33,6 +36,7 @@ from gpuwire.wire.operations import (
     checked_type,
     plain_operation,
 )
+from gpuwire.wire.packing import pack_integers, pack_scalars, unpack_integers, unpack_scalars
 
 _MAX_DROPPED = DEFAULT_LIMITS.max_dropped_tensors
 
@@ -50,6 +54,10 @@ def plain_task(task: Task) -> Plain:
             return (19, task.stream, task.request)
         case DropTensors():
             return (20, _plain_tensors(task.tensors))
+        case RunGraph():
+            return _plain_run(task)
+        case DefineGraph():
+            return (22, task.graph, task.definition)
 
 
 def checked_task(item: Plain, limits: WireLimits) -> Task:
@@ -69,6 +77,8 @@ def plain_reply(reply: Reply) -> Plain:
             return (65, reply.request)
         case Failed():
             return (66, reply.request, plain_error(reply.error), reply.location)
+        case GraphMissing():
+            return (67, reply.graph)
 
 
 def checked_reply(item: Plain, limits: WireLimits) -> Reply:
@@ -211,12 +221,68 @@ def _drop_tensors(item: Plain, limits: WireLimits) -> DropTensors:
     return DropTensors(tuple([TensorId(tensor) for tensor in tensors]))
 
 
+def _plain_run(run: RunGraph) -> Plain:
+    """A run's fields up to the last that says something: what is left out at the end is None."""
+    plain: list[object] = [21, run.stream, run.graph]
+    fields = (
+        pack_scalars(run.scalars) if run.scalars else None,
+        run.base,
+        None if run.dropped is None else pack_integers(run.dropped),
+        None if run.inputs is None else pack_integers(run.inputs),
+        None if run.outputs is None else pack_integers(run.outputs),
+        run.definition,
+    )
+    said = len(fields)
+    while said and fields[said - 1] is None:
+        said -= 1
+    plain.extend(fields[:said])
+    return tuple(plain)
+
+
+def _run_graph(item: Plain, limits: WireLimits) -> RunGraph:
+    if not 3 <= len(item) <= 9:
+        raise MalformedMessage(
+            f"RunGraph: wanted 3 to 9 fields, found {len(item)}", what="RunGraph"
+        )
+    said = item[3:] + (None,) * (9 - len(item))
+    scalars, base, dropped, inputs, outputs, definition = said
+    most = limits.max_graph_nodes
+    return RunGraph(
+        _checked_stream(item[1]),
+        _checked_graph(item[2]),
+        () if scalars is None else unpack_scalars(scalars, "graph scalars", most),
+        None if base is None else _checked_tensor(base),
+        None if dropped is None else unpack_integers(dropped, "tensors dropped by a run", most),
+        None if inputs is None else unpack_integers(inputs, "graph inputs", most),
+        None if outputs is None else unpack_integers(outputs, "graph outputs", most),
+        _checked_definition(definition, limits),
+    )
+
+
+def _define_graph(item: Plain, limits: WireLimits) -> DefineGraph:
+    check.exactly(item, 3, "DefineGraph")
+    return DefineGraph(_checked_graph(item[1]), _checked_definition(item[2], limits))
+
+
+def _checked_graph(value: object) -> GraphId:
+    return GraphId(check.identity(value, "graph"))
+
+
+def _checked_definition(value: object, limits: WireLimits) -> bytes | None:
+    """A definition still encoded: `codec.decode_definition` looks inside."""
+    if value is None:
+        return None
+    return check.octets(value, "graph definition", limits.max_graph_bytes)
+
+
 _TASKS: dict[int, Callable[[Plain, WireLimits], Task]] = {
     16: _run_operation,
     17: _register_tensor,
     18: _read_tensor,
     19: _sync_stream,
     20: _drop_tensors,
+    21: _run_graph,
+    22: _define_graph,
 }
 
 
@@ -242,8 +308,14 @@ def _failed(item: Plain, limits: WireLimits) -> Failed:
     return Failed(_checked_request(item[1]), error, check.integer(item[3], "location"))
 
 
+def _graph_missing(item: Plain, limits: WireLimits) -> GraphMissing:
+    check.exactly(item, 2, "GraphMissing")
+    return GraphMissing(_checked_graph(item[1]))
+
+
 _REPLIES: dict[int, Callable[[Plain, WireLimits], Reply]] = {
     64: _tensor_data,
     65: _done,
     66: _failed,
+    67: _graph_missing,
 }

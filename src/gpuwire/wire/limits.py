@@ -37,6 +37,10 @@ class WireLimits:
     """Elements of one array: inputs of an operation, fields of an error, devices of a server."""
     max_dropped_tensors: int = 8192
     """Tensor ids in one `DropTensors`."""
+    max_graph_bytes: int = 96 * KIB
+    """A graph's definition; it travels inside an item."""
+    max_graph_nodes: int = 4096
+    """Also its inputs, its scalars, and the tensors dropped along with one run."""
     max_causes: int = 8
     """Errors in a chain below the first."""
     max_bulk_bytes: int = 1 << 46

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpuwire.errors import FieldValue
-from gpuwire.ids import RequestId, SessionId, StreamId, TensorId
+from gpuwire.ids import GraphId, RequestId, SessionId, StreamId, TensorId
 from gpuwire.ir.operations import Operation
-from gpuwire.ir.tensors import TensorType
+from gpuwire.ir.tensors import Scalar, TensorType
 
 PROTOCOL_VERSIONS = (1,)
 """The versions this code speaks, best first."""
@@ -198,7 +198,38 @@ class DropTensors:
     tensors: tuple[TensorId, ...]
 
 
-Task = RunOperation | RegisterTensor | ReadTensor | SyncStream | DropTensors
+@dataclass(frozen=True, slots=True)
+class RunGraph:
+    """Run a graph; its outputs become tensors of the session. No reply, but `GraphMissing` if the
+    server has given the graph up: then the run waits for its `DefineGraph`.
+
+    Everything but stream and graph is what has changed since the graph's run before, None or empty
+    where nothing has: `wire.bindings` says what is coded, and how. `definition`, an encoded
+    `GraphDefinition`, registers the graph under that id first.
+    """
+
+    stream: StreamId
+    graph: GraphId
+    scalars: tuple[tuple[int, Scalar], ...] = ()
+    base: TensorId | None = None
+    dropped: tuple[int, ...] | None = None
+    inputs: tuple[int, ...] | None = None
+    outputs: tuple[int, ...] | None = None
+    definition: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefineGraph:
+    """Answers `GraphMissing`; `definition` None where the client has given the graph up too. No
+    reply."""
+
+    graph: GraphId
+    definition: Buffer | None
+
+
+Task = (
+    RunOperation | RegisterTensor | ReadTensor | SyncStream | DropTensors | RunGraph | DefineGraph
+)
 
 
 # --- Replies ---------------------------------------------------------------------------------
@@ -230,7 +261,18 @@ class Failed:
     location: int
 
 
-Reply = TensorData | Done | Failed
+@dataclass(frozen=True, slots=True)
+class GraphMissing:
+    """A graph that is to be run was given up for lack of room; `DefineGraph` is wanted. Sent once
+    for each time that it is given up."""
+
+    graph: GraphId
+
+
+Answer = TensorData | Done | Failed
+"""What a request gets, once."""
+
+Reply = Answer | GraphMissing
 
 
 # --- Bulk streams ----------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Rows of integers and scalars as bytes.
+
+An array of this length would let a peer nest arrays of it, each allocated in full before it is
+refused; and most of these integers fit one byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from gpuwire.errors import ArgumentError, MalformedMessage
+from gpuwire.ir.dtypes import Kind, dtype_by_code
+from gpuwire.ir.tensors import Scalar
+from gpuwire.wire import fields as check
+
+_VARINT_BYTES = 10
+_FLOAT = struct.Struct("<d")
+_COMPLEX = struct.Struct("<dd")
+
+
+def pack_integers(values: Sequence[int]) -> bytes:
+    """Signed integers: zigzag, then seven bits a byte, lowest first, the top bit set on all but
+    the last."""
+    packed = bytearray()
+    for value in values:
+        value = value << 1 if value >= 0 else (-value << 1) - 1
+        while value > 0x7F:
+            packed.append(value & 0x7F | 0x80)
+            value >>= 7
+        packed.append(value)
+    return bytes(packed)
+
+
+def unpack_integers(value: object, what: str, limit: int) -> tuple[int, ...]:
+    """At most `limit` integers, none beyond 70 bits. `MalformedMessage` or `LimitBreached`."""
+    data = check.octets(value, what, limit * _VARINT_BYTES)
+    if data and data[-1] > 0x7F:
+        raise MalformedMessage(f"{what}: the last integer is cut off", what=what)
+    integers = []
+    start = 0
+    for end, byte in enumerate(data, 1):
+        if byte > 0x7F:
+            if end - start >= _VARINT_BYTES:
+                raise MalformedMessage(f"{what}: an integer is too long", what=what)
+            continue
+        number = 0
+        for part in reversed(data[start:end]):
+            number = number << 7 | part & 0x7F
+        integers.append(-(number + 1 >> 1) if number & 1 else number >> 1)
+        start = end
+    if len(integers) > limit:
+        raise check.breached(what, len(integers), limit)
+    return tuple(integers)
+
+
+def pack_scalars(scalars: Sequence[tuple[int, Scalar]]) -> bytes:
+    """Numbered scalars: u16 number, u8 data type, then the value as its kind asks: one byte, eight,
+    or twice eight. `ArgumentError` for a value that does not fit its data type."""
+    packed = bytearray()
+    for number, scalar in scalars:
+        packed += struct.pack("<HB", number, scalar.dtype.code)
+        packed += pack_value(scalar)
+    return bytes(packed)
+
+
+def pack_value(scalar: Scalar) -> bytes:
+    """A scalar's value without its type; raises as `pack_scalars`."""
+    value, dtype = scalar.value, scalar.dtype
+    try:
+        match dtype.kind:
+            case Kind.FLOAT if not isinstance(value, complex):
+                return _FLOAT.pack(value)
+            case Kind.COMPLEX:
+                number = complex(value)
+                return _COMPLEX.pack(number.real, number.imag)
+            case Kind.BOOL:
+                return b"\x01" if value else b"\x00"
+            case Kind.SIGNED | Kind.UNSIGNED if isinstance(value, int):
+                own = int(value).to_bytes(
+                    dtype.itemsize, "little", signed=dtype.kind is Kind.SIGNED
+                )
+                fill = b"\xff" if value < 0 else b"\x00"
+                return own + fill * (8 - dtype.itemsize)
+    except (OverflowError, struct.error) as error:
+        raise ArgumentError(f"{value} is no {dtype}: {error}") from error
+    raise ArgumentError(f"a {type(value).__name__} is no {dtype}; convert it first")
+
+
+def unpack_scalars(value: object, what: str, limit: int) -> tuple[tuple[int, Scalar], ...]:
+    """At most `limit` numbered scalars. `MalformedMessage` or `LimitBreached`."""
+    data = check.octets(value, what, limit * 19)
+    scalars = []
+    place = 0
+    while place < len(data):
+        if len(data) - place < 3:
+            raise MalformedMessage(f"{what}: the last scalar is cut off", what=what)
+        number, code = struct.unpack_from("<HB", data, place)
+        place += 3
+        dtype = dtype_by_code(code)
+        if dtype is None:
+            raise check.malformed(what, "a known data type", code)
+        size = {Kind.BOOL: 1, Kind.COMPLEX: 16}.get(dtype.kind, 8)
+        part = data[place : place + size]
+        place += size
+        if len(part) < size:
+            raise MalformedMessage(f"{what}: the last scalar is cut off", what=what)
+        match dtype.kind:
+            case Kind.FLOAT:
+                scalars.append((number, Scalar(_FLOAT.unpack(part)[0], dtype)))
+            case Kind.COMPLEX:
+                scalars.append((number, Scalar(complex(*_COMPLEX.unpack(part)), dtype)))
+            case Kind.BOOL:
+                scalars.append((number, Scalar(_checked_bool(part[0], what), dtype)))
+            case Kind.SIGNED | Kind.UNSIGNED:
+                signed = dtype.kind is Kind.SIGNED
+                found = int.from_bytes(part, "little", signed=signed)
+                own = int.from_bytes(part[: dtype.itemsize], "little", signed=signed)
+                if found != own:
+                    raise check.malformed(what, f"a value of {dtype}", found)
+                scalars.append((number, Scalar(found, dtype)))
+        if len(scalars) > limit:
+            raise check.breached(what, len(scalars), limit)
+    return tuple(scalars)
+
+
+def _checked_bool(byte: int, what: str) -> bool:
+    if byte > 1:
+        raise check.malformed(what, "0 or 1", byte)
+    return byte == 1
