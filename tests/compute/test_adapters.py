@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwire.compute import WgpuServer, adapters
-from gpuwire.compute.server import LayoutPolicy, Stage
+from gpuwire.compute.properties import LayoutPolicy, Stage
 from gpuwire.errors import GpuwireError, NoSuchDevice
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwire.compute import LaunchMode, WgpuServer
 from gpuwire.compute.adapters import open_adapter
-from gpuwire.compute.server import (
+from gpuwire.compute.properties import (
     Backend,
     CompilationOptions,
     MemoryProperties,

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwire.compute import Binding, CopyDescriptor, Handle, WgpuServer
 from gpuwire.compute.adapters import open_adapter
-from gpuwire.compute.server import (
+from gpuwire.compute.properties import (
     Backend,
     CompilationOptions,
     MemoryProperties,

@@ -13,7 +13,15 @@ from typing import Protocol
 
 from gpuwire.compute.memory.slices import Slice
 from gpuwire.compute.streams import Stream
-from gpuwire.compute.taint import CLAIMED, WHOLE_CLAIM, Failure, detached, first_failure, marked
+from gpuwire.compute.taint import (
+    CLAIMED,
+    IN_COLLECTIVE,
+    WHOLE_CLAIM,
+    Failure,
+    detached,
+    first_failure,
+    marked,
+)
 from gpuwire.errors import GpuwireError
 
 Range = tuple[Slice, int, int]
@@ -106,6 +114,10 @@ class LaunchScope:
         """Put a failure in the place of bytes that were not claimed."""
         _mark(writes, self.new_failure(error))
         self._host.on_failure(stream, error)
+
+    def await_collective(self, writes: Sequence[Range]) -> None:
+        """The bytes will be written by a collective's end; until then they do not exist."""
+        _mark(writes, IN_COLLECTIVE)
 
     def new_failure(self, error: GpuwireError) -> Failure:
         """The next failure in order."""

@@ -6,12 +6,12 @@ Driven from one thread. Every method states what it does; the work is in the fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 
-from gpuwire.compute.adapters import AdapterProperties, open_adapter
+from gpuwire.compute.adapters import open_adapter
 from gpuwire.compute.capture import Captures
+from gpuwire.compute.collectives import Collectives
 from gpuwire.compute.completion import Completion
+from gpuwire.compute.exchange import CommunicationOptions
 from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
 from gpuwire.compute.indirect import IndirectCounts
 from gpuwire.compute.launch_scope import Claim, LaunchScope
@@ -22,7 +22,16 @@ from gpuwire.compute.memory.report import MemoryReport
 from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.polling import Poller
 from gpuwire.compute.programs import Programs
+from gpuwire.compute.properties import (
+    Backend,
+    CompilationOptions,
+    MemoryProperties,
+    ServerUtilities,
+    Stage,
+    TimingMethod,
+)
 from gpuwire.compute.readbacks import Readbacks
+from gpuwire.compute.reductions import Reduction
 from gpuwire.compute.resources import Resource
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
@@ -41,64 +50,6 @@ from gpuwire.telemetry.logs import Logger, open_logger
 DEFAULT_TASKS_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryProperties:
-    """What the server may do with the device's memory. Sizes in bytes."""
-
-    alignment: int
-    """Of every slice: a multiple of what bindings need."""
-    max_buffer: int
-    limit: int | None
-    """Over all buffers; None where only the driver knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompilationOptions:
-    """How kernels are compiled."""
-
-    checked: bool = True
-    """Keep indices within their buffer and loops finite. Off only for kernels that are trusted."""
-
-
-class Backend(Enum):
-    """What wgpu drives the device through."""
-
-    VULKAN = "Vulkan"
-    METAL = "Metal"
-    D3D12 = "D3D12"
-    OPENGL = "OpenGL"
-
-
-class TimingMethod(Enum):
-    """Where durations come from."""
-
-    DEVICE = "device"
-    SYSTEM = "system"
-
-
-class Stage(Enum):
-    """A stage of the way from an array operation to the device."""
-
-    LOWERING = "lowering"
-    COMPUTE = "compute"
-
-
-class LayoutPolicy(Enum):
-    """How tensors lie in memory."""
-
-    CONTIGUOUS = "contiguous"
-
-
-@dataclass(frozen=True, slots=True)
-class ServerUtilities:
-    """What the server shares with those who use it."""
-
-    properties: AdapterProperties
-    memory: MemoryProperties
-    logger: Logger
-    layout_policy: LayoutPolicy = LayoutPolicy.CONTIGUOUS
-
-
 class WgpuServer:
     """One wgpu device with its kernels, buffers and streams."""
 
@@ -115,6 +66,7 @@ class WgpuServer:
         captures: Captures | None = None,
         *,
         max_streams: int = StreamingConfig().max_streams,
+        communication: CommunicationOptions | None = None,
     ) -> None:
         self.backend = backend
         self.timing_method = timing_method
@@ -172,6 +124,7 @@ class WgpuServer:
             self._captures,
             self._timings,
         )
+        self._communication = communication or CommunicationOptions()
         self._transfers = Transfers(
             self._storage,
             memory_properties.alignment,
@@ -180,6 +133,13 @@ class WgpuServer:
             self._launcher,
             self._uploads,
             self._readbacks,
+        )
+        own = self._communication.device_id
+        self._collectives = Collectives(
+            self._transfers,
+            self._scope,
+            properties.index if own is None else own,
+            self._communication,
         )
 
     @classmethod
@@ -191,6 +151,7 @@ class WgpuServer:
         streaming: StreamingConfig | None = None,
         compilation: CompilationOptions | None = None,
         tasks_max: int = DEFAULT_TASKS_MAX,
+        communication: CommunicationOptions | None = None,
     ) -> WgpuServer:
         """The server of the adapter with that index in `adapters.adapters()`.
 
@@ -219,6 +180,7 @@ class WgpuServer:
             TimingMethod.DEVICE if has_timestamps else TimingMethod.SYSTEM,
             utilities,
             max_streams=(streaming or StreamingConfig()).max_streams,
+            communication=communication,
         )
 
     # --- What it is ---------------------------------------------------------------------------
@@ -379,6 +341,127 @@ class WgpuServer:
         self._scheduler.stream(stream_id).submit()
         return Resource(used, start, binding.size)
 
+    # --- Communication ------------------------------------------------------------------------
+    #
+    # Every device of a group calls the same collectives in the same order. With `wait` a call
+    # returns when its result is queued for writing; without, the result does not exist before
+    # `sync_collective`, and reading it sooner is an error. A device that does not come is a
+    # CollectiveError with its id after the deadline; so is one whose own work failed before.
+
+    def comm_init(self, device_ids: Sequence[int]) -> None:
+        """Meet the other devices of a group. Blocks until all have come."""
+        self._collectives.init(device_ids)
+
+    def sync_collective(self, stream_id: int = 0) -> None:
+        """End the stream's collectives and queue what they brought. Raises the first failure."""
+        self._collectives.finish(self._scheduler.stream(stream_id))
+
+    def all_reduce(
+        self,
+        src: CopyDescriptor,
+        dst: CopyDescriptor,
+        reduction: Reduction,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+        *,
+        dtype: str,
+    ) -> None:
+        """The reduction over all devices' `src`, the same bits in each one's `dst`. `dtype` is
+        NumPy's name. Raises ArgumentError for one that has no such reduction."""
+        stream = self._collective_stream("all_reduce", stream_id)
+        self._collectives.all_reduce(src, dst, reduction, dtype, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def reduce_scatter(
+        self,
+        src: CopyDescriptor,
+        dst: CopyDescriptor,
+        reduction: Reduction,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+        *,
+        dtype: str,
+    ) -> None:
+        """Each device gets its part, in the order of `device_ids`, of the reduction."""
+        stream = self._collective_stream("reduce_scatter", stream_id)
+        self._collectives.reduce_scatter(src, dst, reduction, dtype, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def all_gather(
+        self,
+        src: CopyDescriptor,
+        dst: CopyDescriptor,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+    ) -> None:
+        """Every device's `src`, one after the other in the order of `device_ids`."""
+        stream = self._collective_stream("all_gather", stream_id)
+        self._collectives.all_gather(src, dst, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def all_to_all(
+        self,
+        src: CopyDescriptor,
+        dst: CopyDescriptor,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+    ) -> None:
+        """The n-th part of `src` goes to the n-th device; `dst` holds what came from each."""
+        stream = self._collective_stream("all_to_all", stream_id)
+        self._collectives.all_to_all(src, dst, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def broadcast(
+        self,
+        tensor: CopyDescriptor,
+        root: int,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+    ) -> None:
+        """Device `root`'s tensor in everyone's."""
+        stream = self._collective_stream("broadcast", stream_id)
+        self._collectives.broadcast(tensor, root, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def send(
+        self,
+        src: CopyDescriptor,
+        peer: int,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+    ) -> None:
+        """Hand a tensor to one other device, which calls `recv`."""
+        stream = self._collective_stream("send", stream_id)
+        self._collectives.send(src, peer, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def recv(
+        self,
+        dst: CopyDescriptor,
+        peer: int,
+        stream_id: int,
+        device_ids: Sequence[int],
+        wait: bool = True,
+    ) -> None:
+        """Take a tensor of the same size from one other device, which calls `send`."""
+        stream = self._collective_stream("recv", stream_id)
+        self._collectives.recv(dst, peer, stream, device_ids)
+        self._end_collective(stream, wait)
+
+    def _collective_stream(self, name: str, stream_id: int) -> Stream:
+        self._captures.refuse(stream_id, name)
+        return self._scheduler.stream(stream_id)
+
+    def _end_collective(self, stream: Stream, wait: bool) -> None:
+        if wait:
+            self._collectives.finish(stream)
+
     def stream_ids(self) -> tuple[int, ...]:
         """The logical streams that are alive."""
         return self._scheduler.stream_ids()
@@ -402,6 +485,7 @@ class WgpuServer:
         if self._closed:
             return
         self._closed = True
+        self._collectives.close()
         # The library keeps pointers to our callbacks until the work they wait for has ended.
         self._poller.wait_for_work()
         self._captures.clear()
@@ -413,7 +497,7 @@ class WgpuServer:
         self._storage.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_transfers"):
+        if hasattr(self, "_collectives"):
             self.close()
 
     # --- Profiling ----------------------------------------------------------------------------

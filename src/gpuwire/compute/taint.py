@@ -39,6 +39,10 @@ CLAIMED = Failure(
 )
 
 
+IN_COLLECTIVE = Failure(
+    _LAST - 2, InvalidHandle("a collective is to write this memory: sync_collective comes first")
+)
+
 WHOLE_CLAIM: Marks = ((0, 1 << 62, CLAIMED),)
 """The marks of a slice that is claimed whole, whatever its size: one object for all."""
 
