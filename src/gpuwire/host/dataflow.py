@@ -18,11 +18,14 @@ from gpuwire.errors import ExecutionError, GpuwireError, UnknownTensor
 from gpuwire.host.device import Device
 from gpuwire.host.tensors import Failure, Lease, MemoryAccount, Tensor, TensorTable
 from gpuwire.ids import StreamId, TensorId
-from gpuwire.ir.graphs import OpGraph, single_node_graph
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpClass, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.lowering import Value
+from gpuwire.wire.fields import breached
 
+MAX_STREAMS = 1024
+"""Of one session: one for each thread of the client."""
 MAX_UNREPORTED = 1024
 """First causes kept for a sync to report; later ones are still found by reading their tensors."""
 
@@ -76,9 +79,12 @@ class Dataflow:
     # --- What tasks ask for ---
 
     def stream(self, stream_id: StreamId) -> Stream:
-        """The session's stream of that id, made at its first use."""
+        """The session's stream of that id, made at its first use. `LimitBreached` above
+        `MAX_STREAMS`."""
         stream = self._streams.get(stream_id)
         if stream is None:
+            if len(self._streams) >= MAX_STREAMS:
+                raise breached("streams of one session", len(self._streams) + 1, MAX_STREAMS)
             stream = self._streams[stream_id] = Stream(self._device.streams.take())
         return stream
 
@@ -96,7 +102,7 @@ class Dataflow:
                 self._ready.extend(output.fail(failed))
                 return
             types = tuple(tensor.type for tensor in inputs)
-            graph, scalars = single_node_graph(operation, types)  # type: ignore[arg-type]
+            graph, scalars = self._device.graphs.graph(operation, types)  # type: ignore[arg-type]
         except GpuwireError as error:
             self._fail_operation(output, operation, place, stream, error)
             return

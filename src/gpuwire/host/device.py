@@ -10,6 +10,7 @@ from gpuwire.compute.completion import Completion
 from gpuwire.compute.handles import Binding, CopyDescriptor
 from gpuwire.compute.server import WgpuServer
 from gpuwire.errors import DeviceLost, WatchdogExpired
+from gpuwire.host.node_graphs import NodeGraphs
 from gpuwire.lowering import Lowering, Value
 
 
@@ -40,6 +41,7 @@ class Device:
     lost: Callable[[BaseException], None]
     """Called when an error says that the device is gone."""
     streams: StreamNumbers = field(default_factory=StreamNumbers)
+    graphs: NodeGraphs = field(default_factory=NodeGraphs)
 
     def read(self, value: Value, stream: int) -> Completion[list[memoryview]]:
         """All bytes of a value, row-major; as one element of the list."""

@@ -9,6 +9,7 @@ from gpuwire.errors import GpuwireError, MalformedMessage, OutOfMemory
 from gpuwire.ids import TensorId
 from gpuwire.ir.tensors import TensorType
 from gpuwire.lowering.values import Value
+from gpuwire.wire.fields import breached
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +99,10 @@ class Tensor:
         return waiting
 
 
+MAX_TENSORS = 1 << 20
+"""Of one session. Each takes half a KiB here besides its device memory, which may be none."""
+
+
 class TensorTable:
     """A session's tensors by id."""
 
@@ -112,7 +117,10 @@ class TensorTable:
         return self._tensors.get(tensor_id)
 
     def add(self, tensor_id: TensorId, tensor: Tensor) -> None:
-        """Puts a new tensor in. `MalformedMessage` if the id is taken."""
+        """Puts a new tensor in. `MalformedMessage` if the id is taken, `LimitBreached` above
+        `MAX_TENSORS`."""
+        if len(self._tensors) >= MAX_TENSORS:
+            raise breached("tensors of one session", len(self._tensors) + 1, MAX_TENSORS)
         if tensor_id in self._tensors:
             raise MalformedMessage(f"tensor {tensor_id} exists already", what="tensor id")
         self._tensors[tensor_id] = tensor

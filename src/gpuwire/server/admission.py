@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 
 from gpuwire.config import ServerConfig
-from gpuwire.errors import NoSuchDevice, QuotaExceeded
+from gpuwire.errors import GpuwireError, NoSuchDevice, QuotaExceeded, TokenRejected
 from gpuwire.server.tokens import NO_LIMITS, TokenLimits, TokenStore
 
 
@@ -49,12 +49,19 @@ class Admission:
         self._sessions: Counter[str] = Counter()
 
     async def authorize(self, request: AdmissionRequest) -> Grant:
-        """The grant for a request; `TokenRejected` if there is none."""
+        """The grant for a request; `TokenRejected` if there is none, or the authorizer failed."""
         if self._authorizer is None:
             record = self._store.check(request.token)
             return Grant(record.name, record.limits)
-        grant = self._authorizer(request)
-        return await grant if isawaitable(grant) else grant
+        try:
+            grant = self._authorizer(request)
+            return await grant if isawaitable(grant) else grant
+        except GpuwireError:
+            raise
+        except Exception as error:
+            raise TokenRejected(
+                f"the server's authorizer failed: {type(error).__name__}", reason="wrong"
+            ) from error
 
     def check_device(self, grant: Grant, index: int, count: int) -> None:
         """`NoSuchDevice` above the server's devices, `QuotaExceeded` outside the grant's."""

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwire.config import Config, state_directory
-from gpuwire.errors import ConfigError, GpuwireError, ServerStartError, ServerStopped
+from gpuwire.errors import (
+    ConfigError,
+    GpuwireError,
+    NoAdapter,
+    NoSuchDevice,
+    ServerStartError,
+    ServerStopped,
+)
 from gpuwire.server.admission import Admission, Authorizer
 from gpuwire.server.advertising import advertised_host
 from gpuwire.server.reception import Reception
@@ -55,6 +62,9 @@ class Server:
         self._has_authorizer = authorizer is not None
         self._admission = Admission(self._store, server, authorizer)
         self._devices: list[ServedDevice] = []
+        """Those that clients see, by number."""
+        self._started: list[ServedDevice] = []
+        """Those and the ones that did not work, to be stopped."""
         self._reception: Reception | None = None
         self._listener: Listener | None = None
         self._ticket: Ticket | None = None
@@ -106,8 +116,7 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
             self._logger.basic("stopped")
-        devices, self._devices = self._devices, []
-        await asyncio.gather(*(device.stop() for device in devices))
+        await asyncio.gather(*(device.stop() for device in self._started))
 
     def _open_state(self) -> tuple[Identity, str | None]:
         """The server's key, and the secret of the token that its ticket carries."""
@@ -122,21 +131,48 @@ class Server:
             ) from error
 
     async def _start_devices(self) -> None:
-        """The first device's host says how many adapters there are; the others start together."""
-        wanted = self._adapters
-        first = self._add_device(wanted[0] if wanted else 0)
-        if wanted:
-            for adapter in wanted[1:]:
-                self._add_device(adapter)
+        """Those asked for, all of which must start; or all there are, of which one must."""
+        if self._adapters:
+            self._devices.extend(map(self._device, range(len(self._adapters)), self._adapters))
             await asyncio.gather(*(device.start() for device in self._devices))
             return
-        count = await first.start()
-        others = [self._add_device(adapter) for adapter in range(1, count)]
-        await asyncio.gather(*(device.start() for device in others))
+        adapter, count = await self._start_first()
+        others = [self._device(0, other) for other in range(adapter + 1, count)]
+        outcomes = await asyncio.gather(*map(self._try_to_start, others))
+        for device, error in zip(others, outcomes, strict=True):
+            if error is None:
+                device.index = len(self._devices)
+                self._devices.append(device)
 
-    def _add_device(self, adapter: int) -> ServedDevice:
-        device = ServedDevice(len(self._devices), adapter, self.config, self._logger)
-        self._devices.append(device)
+    async def _start_first(self) -> tuple[int, int]:
+        """Starts the best adapter that works, whose host says how many there are. Returns both."""
+        first_error: GpuwireError | None = None
+        adapter = 0
+        while True:
+            device = self._device(0, adapter)
+            try:
+                count = await device.start()
+            except (NoAdapter, NoSuchDevice) as error:
+                raise first_error or error from None
+            except GpuwireError as error:
+                self._logger.basic(f"adapter {adapter} is left out: {error}")
+                first_error = first_error or error
+                adapter += 1
+            else:
+                self._devices.append(device)
+                return adapter, count
+
+    async def _try_to_start(self, device: ServedDevice) -> GpuwireError | None:
+        try:
+            await device.start()
+        except GpuwireError as error:
+            self._logger.basic(f"an adapter is left out: {error}")
+            return error
+        return None
+
+    def _device(self, index: int, adapter: int) -> ServedDevice:
+        device = ServedDevice(index, adapter, self.config, self._logger)
+        self._started.append(device)
         return device
 
     async def _listen(self, identity: Identity) -> None:

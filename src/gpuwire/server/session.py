@@ -180,8 +180,10 @@ class Session:
         tell it that the server lives."""
         number = 0
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._ending.done():
             await asyncio.sleep(self._heartbeat_seconds)
+            if self._ending.done():
+                return
             number += 1
             self._writer.send(self._link.wire.acknowledge())
             self._writer.send(self._link.wire.send(Heartbeat(number)))

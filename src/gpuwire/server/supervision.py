@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import replace
 
 from gpuwire.config import Config
-from gpuwire.errors import DeviceLost, GpuwireError
-from gpuwire.server.device_host import DeviceHost
+from gpuwire.errors import DeviceLost, GpuwireError, ServerStartError
+from gpuwire.server.device_host import STOP_SECONDS, DeviceHost
 from gpuwire.telemetry.logs import Logger
 from gpuwire.wire.messages import DeviceInfo
 
@@ -27,7 +27,7 @@ class ServedDevice:
 
     def __init__(self, index: int, adapter: int, config: Config, logger: Logger) -> None:
         self.index = index
-        """Its number for clients."""
+        """Its number for clients. Set anew only before the first of them is let in."""
         self._adapter = adapter
         self._config = config
         self._logger = logger
@@ -45,11 +45,11 @@ class ServedDevice:
     def info(self) -> DeviceInfo:
         """The device as clients see it. Known once `start` has returned."""
         assert self._info is not None
-        return self._info
+        return replace(self._info, index=self.index)
 
     async def start(self) -> int:
         """Starts the first host; returns how many adapters the machine has. Raises the error that
-        it could not start with: `NoAdapter`, `NoSuchDevice`, `DeviceLost`."""
+        it could not start with: `NoAdapter`, `NoSuchDevice`, `DeviceLost`, `ServerStartError`."""
         self._supervising = asyncio.create_task(self._supervise())
         await self.host()
         return self._adapters
@@ -67,10 +67,14 @@ class ServedDevice:
     async def stop(self) -> None:
         """Ends the host and starts no other."""
         self._stopping = True
+        if self._supervising is None:
+            return
         if self._host is not None:
             self._host.stop()
-        if self._supervising is not None:
-            await self._supervising
+        _, late = await asyncio.wait((self._supervising,), timeout=STOP_SECONDS)
+        if late and self._host is not None:
+            self._host.kill("did not stop when told to")
+        await self._supervising
 
     # --- One host after the other ---
 
@@ -95,7 +99,12 @@ class ServedDevice:
 
     async def _live(self) -> tuple[GpuwireError | None, str]:
         """The life of one host. Returns why it could not start, if so, and how it ended."""
-        host = self._host = await DeviceHost.start(self._adapter, self._config, self._logger)
+        try:
+            host = await DeviceHost.start(self._adapter, self._config, self._logger)
+        except OSError as error:
+            reason = f"the device host's process cannot be started: {error}"
+            return ServerStartError(reason, reason=str(error)), reason
+        self._host = host
         if self._stopping:
             host.stop()
         ended = asyncio.create_task(host.wait_ended())
@@ -115,7 +124,7 @@ class ServedDevice:
     async def _become_ready(self, host: DeviceHost) -> None:
         facts = await asyncio.wait_for(host.ready(), START_SECONDS)
         self._adapters = facts.adapters
-        self._info = replace(facts.info, index=self.index)
+        self._info = facts.info
         self._logger.basic(
             f"device {self.index} is {facts.info.name} ({facts.info.backend}), "
             f"owned by process {host.process_id}"
