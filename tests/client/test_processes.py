@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from scripted_server import Running, ScriptedServer, running
 
+from client.scripted_server import Running, ScriptedServer, running
 from gpuwire.wire.messages import ReadTensor, RegisterTensor, Reply, RunOperation, Task
 
 WAIT = 30.0

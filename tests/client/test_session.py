@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from scripted_server import Running, ScriptedServer, running
 
+from client.scripted_server import Running, ScriptedServer, running
 from gpuwire.client import Device, aio, connect, list_devices
 from gpuwire.client.session import HELD_BYTES_HIGH
 from gpuwire.config import Config, RemoteConfig

@@ -144,8 +144,8 @@ class Batches:
             batch.dropped.extend(pops)
         if not batch.tasks and not batch.dropped:
             return False
-        self._closed_bytes += batch.held_bytes
         self._queue.append(TaskBatch())
+        self._closed_bytes += batch.held_bytes
         return True
 
     def take(self) -> TaskBatch | None:

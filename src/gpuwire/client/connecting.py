@@ -83,7 +83,7 @@ async def open_link(
         if link.welcome.session is None or found is None:
             link.connection.close()
             raise NoSuchDevice(
-                f"{ticket.host}:{ticket.port} has no device {device}",
+                f"{address_of(ticket)} has no device {device}",
                 host=ticket.host,
                 port=ticket.port,
                 index=device,
@@ -103,6 +103,12 @@ async def devices_of(
         return link.welcome.devices
 
 
+def address_of(ticket: Ticket) -> str:
+    """`host:port`, an IPv6 host in brackets."""
+    host = f"[{ticket.host}]" if ":" in ticket.host else ticket.host
+    return f"{host}:{ticket.port}"
+
+
 @asynccontextmanager
 async def _deadline(ticket: Ticket, config: RemoteConfig) -> AsyncIterator[None]:
     seconds = config.connect_timeout_seconds
@@ -113,7 +119,7 @@ async def _deadline(ticket: Ticket, config: RemoteConfig) -> AsyncIterator[None]
         if not deadline.expired():
             raise
         raise ConnectTimeout(
-            f"no answer from {ticket.host}:{ticket.port} within {seconds:g} s: is the server "
+            f"no answer from {address_of(ticket)} within {seconds:g} s: is the server "
             "running there, and does every firewall between let UDP through to that port?",
             host=ticket.host,
             port=ticket.port,
@@ -150,7 +156,7 @@ async def _welcomed(
     except SessionError as error:
         connection.close()
         raise ConnectError(
-            f"{ticket.host}:{ticket.port} ended the connection before its welcome: {error}",
+            f"{address_of(ticket)} ended the connection before its welcome: {error}",
             host=ticket.host,
             port=ticket.port,
         ) from error
@@ -199,6 +205,6 @@ def _at(error: GpuwireError, ticket: Ticket) -> GpuwireError:
     if not isinstance(error, ConnectError) or error.host is not None:
         return error
     fields = {**error.fields, "host": ticket.host, "port": ticket.port}
-    placed = type(error)(f"{ticket.host}:{ticket.port}: {error.message}", **fields)
+    placed = type(error)(f"{address_of(ticket)}: {error.message}", **fields)
     placed.__cause__ = error.__cause__
     return placed

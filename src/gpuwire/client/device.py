@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from gpuwire.client.connecting import devices_of
 from gpuwire.client.facts import DeviceFacts
@@ -31,6 +32,8 @@ from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar
 from gpuwire.transport import PathInfo, Ticket
 from gpuwire.wire.messages import DeviceInfo
+
+T = TypeVar("T")
 
 
 def connect(
@@ -171,7 +174,8 @@ class Device(DeviceFacts):
         self._answer(reply, "sync")
 
     def flush(self) -> None:
-        """Sends what is recorded, now, and does not wait."""
+        """Sends what is recorded, and does not wait. Raises why the session ended if it did."""
+        self._session.raise_if_ended()
         self._recorder.flush()
 
     def ping(self) -> float:
@@ -182,11 +186,11 @@ class Device(DeviceFacts):
     @property
     def path(self) -> PathInfo:
         """The way to the server: address, datagram size, round trips, datagram bytes."""
-        return self._loop.call(lambda: self._session.path)
+        return self._on_loop(lambda: self._session.path)
 
     def stats(self) -> Stats:
         """What has been sent and received since the session was opened."""
-        return self._loop.call(self._session.stats)
+        return self._on_loop(self._session.stats)
 
     def close(self) -> None:
         """Sends what is recorded, tells the server, and frees everything of the session there.
@@ -211,6 +215,10 @@ class Device(DeviceFacts):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _on_loop(self, function: Callable[[], T]) -> T:
+        """Asks on the event loop's thread, if there still is one that could change the answer."""
+        return function() if self._session.ended is not None else self._loop.call(function)
 
     def _answer(self, reply: ThreadReply, what: str) -> HostArray:
         try:

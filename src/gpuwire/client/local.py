@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.waiting import ThreadReply
 from gpuwire.config import Config
 from gpuwire.config.environment import variable_name
@@ -51,7 +51,7 @@ class LocalServer:
         ready = ThreadReply()
         try:
             self._child = _spawn(Path(self._state), settings)
-            _close_in_forked_child(self)
+            call_in_forked_child(self._let_go)
             self._listeners = (
                 threading.Thread(target=self._listen, args=(ready,), daemon=True),
                 threading.Thread(target=self._keep_log, daemon=True),
@@ -84,6 +84,11 @@ class LocalServer:
                 child.kill()
                 child.wait()
         shutil.rmtree(self._state, ignore_errors=True)
+
+    def _let_go(self) -> None:
+        """In a forked child, which holds the pipe too and would keep the server alive after us."""
+        if self._child.stdin is not None:
+            self._child.stdin.close()
 
     def _listen(self, ready: ThreadReply) -> None:
         """The first line the child prints is its ticket; a child that ends before has failed."""
@@ -154,17 +159,3 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield f"{prefix}{name}", ",".join(map(str, value))
         elif value is not None:
             yield f"{prefix}{name}", str(value)
-
-
-def _close_in_forked_child(server: LocalServer) -> None:
-    """A forked child holds the pipe too, and would keep the server alive after us."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    reference = weakref.ref(server)
-
-    def after_fork() -> None:
-        forked = reference()
-        if forked is not None and forked._child.stdin is not None:
-            forked._child.stdin.close()
-
-    os.register_at_fork(after_in_child=after_fork)

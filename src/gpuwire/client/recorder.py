@@ -106,6 +106,7 @@ class Recorder:
                 operands.append(operand)
                 key.append(operand.dtype)
         type_ = self._types.get(tuple(key)) or self._result_type(definition, inputs, attributes)
+        self._refuse_if_ended()
         with self._lock:
             tensor = TensorId(next(self._tensor_ids))
             operation = Operation(
@@ -119,6 +120,7 @@ class Recorder:
     ) -> Tensor:
         """Records a tensor made of bytes from here, which travel inside the task or apart."""
         inline, upload = (None, data) if isinstance(data, Upload) else (data, None)
+        self._refuse_if_ended()
         with self._lock:
             tensor = TensorId(next(self._tensor_ids))
             self._add(RegisterTensor(stream, request, tensor, type, inline), upload)
@@ -137,7 +139,9 @@ class Recorder:
         return RequestId(next(self._request_ids))
 
     def flush(self) -> None:
-        """Makes everything recorded so far go."""
+        """Makes everything recorded so far go; nothing once the session has ended."""
+        if self._ended is not None:
+            return
         with self._lock:
             closed = self._sink.close()
         if closed:
@@ -164,7 +168,7 @@ class Recorder:
                 self._ended = cause
 
     def abandon(self, cause: GpuwireError) -> None:
-        """As `end`, in a forked child, where a thread that is not there may hold the lock."""
+        """As `end`, in a forked child, without the lock."""
         self._ended = cause
 
     def check_owner(self, operation: str, tensor: Tensor) -> None:
@@ -187,17 +191,21 @@ class Recorder:
 
     def _add(self, task: Task, upload: Upload | None = None) -> None:
         """Under the lock."""
-        if self._ended is not None:
-            raise fresh(self._ended)
+        self._refuse_if_ended()
         self._wake(self._sink.add(task, upload))
 
     def _add_at_once(self, task: Task) -> None:
+        self._refuse_if_ended()
         with self._lock:
-            if self._ended is not None:
-                raise fresh(self._ended)
+            self._refuse_if_ended()
             self._sink.add(task)
             self._sink.close()
         self._wake(True)
+
+    def _refuse_if_ended(self) -> None:
+        """Asked before the lock is taken too: in a forked child an absent thread may hold it."""
+        if self._ended is not None:
+            raise fresh(self._ended)
 
     def _result_type(
         self, definition: OpDef, inputs: Sequence[Tensor | Scalar], attributes: Attributes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from gpuwire.client.batch import Batches, Upload
-from gpuwire.client.connecting import Admission, Link, open_link
+from gpuwire.client.connecting import Admission, Link, address_of, open_link
 from gpuwire.client.failures import failure
+from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
@@ -24,6 +24,7 @@ from gpuwire.client.reader import Reader
 from gpuwire.client.recorder import Recorder
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
+from gpuwire.client.waking import Waker
 from gpuwire.client.writer import Writer
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
@@ -54,7 +55,6 @@ HELD_BYTES_HIGH = 8 * 1024 * 1024
 HELD_BYTES_LOW = 4 * 1024 * 1024
 """… until it is less than this."""
 
-_IDLE_FLUSH_SECONDS = 0.001
 _GOODBYE_SECONDS = 2.0
 _STUCK_SECONDS = 10.0
 _STUCK_BYTES = 16 * 1024
@@ -69,7 +69,7 @@ async def open_session(
     """Opens a session on the running event loop; raises as `connecting.open_link`."""
     logger = open_logger(config.logger, "client")
     link, admission = await open_link(ticket, device, config, authority)
-    session = Session(link, admission, config, logger, f"{ticket.host}:{ticket.port}")
+    session = Session(link, admission, config, logger, address_of(ticket))
     session.start()
     return session
 
@@ -101,31 +101,32 @@ class Session:
         self._ended: GpuwireError | None = None
         self._closing: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
-        self._woken = False
-        self._idle_flush: asyncio.TimerHandle | None = None
 
         dropped: deque[TensorId] = deque()
-        self._dropped = dropped
         self._batches = Batches(
             dropped,
             flush_threshold=min(config.flush_threshold, _TASKS_PER_FRAME),
             flush_bytes_threshold=config.flush_bytes_threshold,
             frame_bytes=min(_FRAME_BYTES, link.wire.max_body_bytes // 4),
         )
+        waker = Waker(
+            self._loop,
+            self._batches,
+            send=lambda: self._writer.wake(),
+            flush=lambda: self.recorder.flush(),
+        )
         locations = LocationTable()
         self.recorder = Recorder(
             self._batches,
             dropped,
             lock=threading.RLock(),
-            wake=self._wake_soon,
+            wake=waker.wake,
             locations=locations,
             dtypes=self.dtypes,
             device=self.name,
         )
         self._pending = PendingReplies(lambda failed: failure(failed, locations))
-        self._writer = Writer(
-            link.connection, link.control.writer, link.wire, self._batches, self._make_room
-        )
+        self._writer = Writer(link, self._batches, logger, self._make_room)
         self._heartbeats = Heartbeats(
             config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
         )
@@ -137,7 +138,7 @@ class Session:
             self._writer,
             self._heartbeats,
         )
-        _end_in_forked_child(self)
+        call_in_forked_child(self._leave_to_parent)
 
     @property
     def name(self) -> str:
@@ -339,38 +340,6 @@ class Session:
         self._writer.acknowledge()
         self._writer.wake()
 
-    # --- Waking the event loop ---------------------------------------------------------------
-
-    def _wake_soon(self, urgent: bool) -> None:
-        """Lets the event loop look at what was recorded; not `urgent`: within the idle flush. On
-        any thread, in the garbage collector too, with no lock.
-
-        One wake is under way at most: each costs a system call.
-        """
-        if self._woken or self._ended is not None:
-            return
-        if not urgent and self._idle_flush is not None:
-            return
-        try:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # The loop is closed: the session is over, or about to be told so.
-            self._woken = False
-        except BaseException:  # KeyboardInterrupt, and the wake may not be under way.
-            self._woken = False
-            raise
-
-    def _wake(self) -> None:
-        self._woken = False
-        if not self._batches.is_drained:
-            self._writer.wake()
-        if self._idle_flush is None and self._batches.has_open:
-            self._idle_flush = self._loop.call_later(_IDLE_FLUSH_SECONDS, self._flush_idle)
-
-    def _flush_idle(self) -> None:
-        self._idle_flush = None
-        self.recorder.flush()
-
     def _make_room(self) -> None:
         if self.held_bytes < HELD_BYTES_LOW and not self.room.is_set():
             self.room.set()
@@ -426,16 +395,3 @@ def timed_out(what: str, session: Session, seconds: float) -> RequestTimeout:
         f"session with {session.name} goes on",
         seconds=seconds,
     )
-
-
-def _end_in_forked_child(session: Session) -> None:
-    if not hasattr(os, "register_at_fork"):
-        return
-    reference = weakref.ref(session)
-
-    def after_fork() -> None:
-        forked = reference()
-        if forked is not None:
-            forked._leave_to_parent()
-
-    os.register_at_fork(after_in_child=after_fork)

@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable
 
 from gpuwire.client.batch import Batches, Upload
+from gpuwire.client.connecting import Link
 from gpuwire.client.pending import fresh
 from gpuwire.errors import GpuwireError, StreamStopped
-from gpuwire.transport import Connection, SendStream
+from gpuwire.telemetry.logs import Logger
 from gpuwire.wire.framing import encode_bulk_header
 from gpuwire.wire.messages import BulkHeader, Close, Heartbeat, HeartbeatReply
-from gpuwire.wire.session import ClientSession
 
 _WRITE_BYTES = 64 * 1024
 """Frames are written together up to this: a write of its own costs 20 µs, a small frame 2 µs."""
@@ -30,17 +30,17 @@ class Writer:
 
     def __init__(
         self,
-        connection: Connection,
-        control: SendStream,
-        wire: ClientSession,
+        link: Link,
         batches: Batches,
+        logger: Logger,
         on_progress: Callable[[], None],
     ) -> None:
-        """`on_progress` is called whenever `held_bytes` has become less."""
-        self._connection = connection
-        self._control = control
-        self._wire = wire
+        """`on_progress` is called whenever less is held here or in `batches`."""
+        self._connection = link.connection
+        self._control = link.control.writer
+        self._wire = link.wire
         self._batches = batches
+        self._logger = logger
         self._on_progress = on_progress
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -120,6 +120,9 @@ class Writer:
             length += len(frames[-1])
             self.frames_sent += 1
             self.tasks_sent += len(tasks)
+            if self._logger.wants_full:
+                size = len(frames[-1])
+                self._logger.full(f"frame {self.frames_sent}: {len(tasks)} tasks, {size} bytes")
             for upload in batch.uploads():
                 self._start(upload)
         if frames:
@@ -127,6 +130,8 @@ class Writer:
         return b"".join(frames)
 
     def _start(self, upload: Upload) -> None:
+        if self._logger.wants_full:
+            self._logger.full(f"upload {upload.request}: {len(upload.data)} bytes")
         if upload.is_snapshot:
             self._snapshot_bytes += len(upload.data)
         task = asyncio.get_running_loop().create_task(self._send_upload(upload))
