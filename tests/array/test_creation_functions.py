@@ -72,7 +72,7 @@ def test_linspace(
         assert found[-1].item() == np.asarray(arguments[1], np.asarray(found).dtype)
 
 
-@pytest.mark.parametrize("k", [-3, -1, 0, 2, 5])
+@pytest.mark.parametrize("k", [-(2**40), -3, -1, 0, 2, 5, 2**31])
 def test_diagonals_and_triangles(k: int, send: Send, device: gw.Device, check: Check) -> None:
     grid = np.arange(1, 25, dtype=np.int32).reshape(2, 3, 4)
     check(gw.tril(send(grid), k=k), np.tril(grid, k))

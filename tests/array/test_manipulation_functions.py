@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpuwire as gw
-from gpuwire.errors import ArgumentError, NotSupported, ShapeError
+from gpuwire.errors import ArgumentError, ShapeError
 
 Send = Callable[..., gw.Array]
 Check = Callable[..., None]
@@ -60,6 +60,11 @@ def test_types_promote(send: Send, check: Check) -> None:
     check(gw.stack([send(part) for part in parts]), np.array([[1], [2]], np.int16))
 
 
+def test_repeat_by_counts_on_the_device(send: Send, check: Check) -> None:
+    counts = np.array([2, 0, 1, 3])
+    check(gw.repeat(send(GRID), send(counts), axis=-1), np.repeat(GRID, counts, axis=-1))
+
+
 def test_unstack_and_broadcast_arrays(send: Send, check: Check) -> None:
     for found, wanted in zip(
         gw.unstack(send(GRID), axis=-2), np.unstack(GRID, axis=1), strict=True
@@ -100,5 +105,3 @@ def test_arguments_that_cannot_be_are_refused(send: Send) -> None:
     ):
         with pytest.raises(ArgumentError):
             wrong()
-    with pytest.raises(NotSupported, match="counts on the device"):
-        gw.repeat(x, send([1, 2]))

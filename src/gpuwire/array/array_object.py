@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gpuwire.array import interop, operators, selection
+from gpuwire.array import assignment, interop, operators, selection
 from gpuwire.array.devices import ArrayDevice, ArrayTensor
 from gpuwire.array.printing import array_repr, array_str
 from gpuwire.array.products import matmul
@@ -308,11 +308,12 @@ class Array:
     def __setitem__(self, key: Any, value: Any) -> None:
         """Replaces the selected elements by `value`, broadcast and converted to this array's type.
 
-        The key as for reading, except integer arrays, which are refused; with a boolean mask, the
-        value must broadcast over the dimensions the mask leaves. Other arrays that this one was
-        cut from, or that were cut from it, stay as they are.
+        The key as for reading. Waits for index arrays that lie on the device, and for a mask where
+        the value has an element for each place it takes; host arrays and slices do not wait.
+        `IndexingError` if the value does not broadcast to the selection. Other arrays that this one
+        was cut from, or that were cut from it, stay as they are.
         """
-        self._tensor = selection.written(self, key, value)._tensor
+        self._tensor = assignment.written(self, key, value)._tensor
 
     def __len__(self) -> int:
         if not self.shape:

@@ -160,6 +160,7 @@ def eye(
     place = device if device is not None else default_device()
     wanted = resolve(dtype, place) if dtype is not None else place.default_float
     row, column = _places(place, (rows, columns))
+    k = _inside(k, rows, columns)
     return cast(binary(_EQUAL, binary(_ADD, row, k), column), wanted)
 
 
@@ -340,10 +341,16 @@ def _places(device: ArrayDevice, shape: Shape) -> tuple[Array, Array]:
     return reshaped(row, (rows, 1)), _arange(device, 0, 1, columns, dt.int32)
 
 
+def _inside(k: int, rows: int, columns: int) -> int:
+    """A diagonal's number, at most just outside the matrix: that is as good as further out."""
+    return max(-rows, min(k, columns))
+
+
 def _triangle(x: Array, k: int, *, lower: bool) -> Array:
     if x.ndim < 2:
         raise ShapeError(f"a triangle of shape {x.shape}: two dimensions at least are needed")
     row, column = _places(x.device, x.shape[-2:])
+    k = _inside(k, *x.shape[-2:])
     inside = binary(_GREATER_EQUAL if lower else _LESS_EQUAL, binary(_ADD, row, k), column)
     inputs = (inside._tensor, x._tensor, typed_scalar(0, x.dtype))
     return Array(x.device.record(_WHERE, inputs, NO_ATTRIBUTES), x.device)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuwire.array import interop
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Axes, Lengths, axes_in, axis_in, shape_of
 from gpuwire.array.conversion import from_host
@@ -25,7 +26,7 @@ from gpuwire.array.recording import (
     same_device,
     unary,
 )
-from gpuwire.errors import ArgumentError, NotSupported, ShapeError
+from gpuwire.errors import ArgumentError, ShapeError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import AxisAttributes, SliceAttributes
 from gpuwire.ir.operations import OPERATIONS
@@ -110,19 +111,14 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     """Each element of `x` repeated: along `axis`, or of all elements in one dimension (None).
 
-    `repeats` is one count, or a list or NumPy array with a count for each element. An array on
-    the device is refused (`NotSupported`): the result's shape would depend on its values.
+    `repeats` is one count, or a list or array with a count for each element. An array on the
+    device is read first, which waits: the result's shape depends on its values.
     """
     expect_arrays("repeat", x)
-    if isinstance(repeats, Array):
-        raise NotSupported(
-            "repeat with counts on the device: the result's shape depends on them; "
-            "pass numpy.asarray(repeats)"
-        )
     if axis is None:
         x, axis = reshaped(x, (x.size,)), 0
     place = axis_in(axis, x.ndim, "repeat")
-    counts = np.asarray(repeats)
+    counts = interop.read(repeats) if isinstance(repeats, Array) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or np.any(counts < 0) or counts.ndim > 1:
         raise ArgumentError("repeat: counts are integers from 0, one or one for each element")
     if counts.size == 1:

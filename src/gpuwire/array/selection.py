@@ -1,4 +1,4 @@
-"""Reading and writing of `x[key]`: a key's selection turned into operations."""
+"""Reading `x[key]`: a key's selection turned into operations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 
 from gpuwire.array import interop
 from gpuwire.array.conversion import from_host
-from gpuwire.array.devices import Operand
 from gpuwire.array.indexing import (
     Gather,
     IndexArray,
     Item,
     select,
-    value_shape,
 )
 from gpuwire.array.recording import (
     binary,
@@ -27,13 +25,12 @@ from gpuwire.array.recording import (
     reshaped,
     unary,
 )
-from gpuwire.array.scalars import python_number, typed_scalar
 from gpuwire.errors import IndexingError, NotSupported, ShapeError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import NO_ATTRIBUTES, AxisAttributes
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.operations import OPERATIONS
-from gpuwire.ir.tensors import Scalar, Shape, broadcast_shapes
+from gpuwire.ir.tensors import Shape, broadcast_shapes
 
 if TYPE_CHECKING:
     from gpuwire.array.array_object import Array
@@ -54,7 +51,7 @@ Index = Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class Key:
     """A key with its index arrays set apart; `shape` is what they broadcast to."""
 
     items: tuple[Item, ...]
@@ -67,7 +64,7 @@ def read(x: Array, key: Any) -> Array:
     if _is_single_flag(x, key):
         flagged = reshaped(x, (1, *x.shape))
         return flagged if bool(interop.read(key)) else part(flagged, 0, 0, 0)
-    parsed = _parse(x, key)
+    parsed = parse(x, key)
     selection = select(parsed.items, x.shape, parsed.shape)
     result = x if selection.whole else unary(_SLICE, x, selection.slices)
     if selection.gather is not None:
@@ -75,61 +72,27 @@ def read(x: Array, key: Any) -> Array:
     return own(reshaped(result, selection.shape), x)
 
 
-def written(x: Array, key: Any, value: Any) -> Array:
-    """`x` as `x[key] = value` leaves it; see `Array.__setitem__`."""
-    mask = _whole_mask(x, key)
-    if mask is not None:
-        return _written_by_mask(x, mask, value)
-    items = key if isinstance(key, tuple) else (key,)
-    if any(_is_index_array(x, item) for item in items):
-        raise NotSupported(
-            "writing through an integer array, or through a mask beside other indices, is not "
-            "supported; write a slice, or make a mask of the array's shape and use x[mask] = value"
-        )
-    selection = select(items, x.shape)
-    new = _value(x, value)
-    operand: Operand
-    if isinstance(new, Scalar):
-        operand = new
-    else:
-        wanted = value_shape(selection, new.shape)
-        operand = (reshaped(new, wanted) if new.shape else new)._tensor
-    tensor = x._device.record(_SLICE_ASSIGN, (x._tensor, operand), selection.slices)
-    return x._sibling(tensor)
-
-
-def _value(x: Array, value: Any) -> Array | Scalar:
-    """What is to be written: an array of a device, or a number in `x`'s type. NumPy arrays and
-    lists are sent."""
-    if value.__class__ is x.__class__:
-        array: Array = value
-        return array
-    number = python_number(value)
-    if number is not None:
-        return typed_scalar(number, x.dtype)
-    return x._sibling(from_host(value, None, x._device))
-
-
 # --- Index arrays ----------------------------------------------------------------------------
 
 
-def _parse(x: Array, key: Any) -> _Key:
+def parse(x: Array, key: Any) -> Key:
+    """A key for `x`; a mask is read, which waits, and stands for the indices of what it takes."""
     items: list[Item] = []
     indices: list[Index] = []
     for item in key if isinstance(key, tuple) else (key,):
-        if not _is_index_array(x, item):
+        if not is_index_array(x, item):
             items.append(item)
             continue
         for index, mask_length in _index_arrays(x, item):
             items.append(IndexArray(mask_length))
             indices.append(index)
     if not indices:
-        return _Key(tuple(items), (), ())
+        return Key(tuple(items), (), ())
     try:
         shape = broadcast_shapes(*(index.shape for index in indices))
     except ShapeError as error:
         raise IndexingError(f"index arrays: {error}") from None
-    return _Key(tuple(items), tuple(indices), shape)
+    return Key(tuple(items), tuple(indices), shape)
 
 
 def _is_single_flag(x: Array, key: Any) -> bool:
@@ -137,7 +100,8 @@ def _is_single_flag(x: Array, key: Any) -> bool:
     return key.__class__ is x.__class__ and key.dtype is dt.bool_ and not key.shape
 
 
-def _is_index_array(x: Array, item: object) -> bool:
+def is_index_array(x: Array, item: object) -> bool:
+    """Whether an item of a key is an array, of either side; lists count as arrays."""
     return item.__class__ is x.__class__ or isinstance(item, _HOST_INDEX)
 
 
@@ -174,7 +138,7 @@ def _gather(x: Array, gather: Gather, indices: tuple[Index, ...]) -> Array:
 
 def _sum_of_indices(x: Array, gather: Gather, indices: tuple[Index, ...], width: DType) -> Array:
     on_host = [
-        _checked(index, length)
+        from_start_on_host(index, length)
         for index, length in zip(indices, gather.lengths, strict=True)
         if isinstance(index, np.ndarray)
     ]
@@ -198,7 +162,7 @@ def _term(
 ) -> Array:
     """What one index array adds to the place in the merged dimensions."""
     if isinstance(index, np.ndarray):
-        place = x._sibling(from_host(_checked(index, length), width, x._device))
+        place = x._sibling(from_host(from_start_on_host(index, length), width, x._device))
     elif is_alone:
         place = index
     else:
@@ -214,7 +178,7 @@ def from_start(index: Array, length: int) -> Array:
     return index._sibling(index._device.record(_WHERE, inputs, NO_ATTRIBUTES))
 
 
-def _checked(index: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
+def from_start_on_host(index: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
     """Indices from this machine, counted from the start; `IndexingError` if one is outside."""
     wide = index.astype(np.int64)
     if wide.size and not (-length <= wide.min() and wide.max() < length):
@@ -223,40 +187,3 @@ def _checked(index: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
             f"for a dimension with length {length}"
         )
     return np.where(wide < 0, wide + length, wide)
-
-
-# --- Masks -----------------------------------------------------------------------------------
-
-
-def _whole_mask(x: Array, key: Any) -> Array | None:
-    """The mask that is all of a key; None if the key is something else."""
-    if isinstance(key, tuple) and len(key) == 1:
-        (key,) = key
-    if isinstance(key, list):
-        key = np.asarray(key)
-    if isinstance(key, np.ndarray) and key.dtype == np.bool_:
-        key = x._sibling(from_host(key, None, x._device))
-    if key.__class__ is not x.__class__ or key.dtype is not dt.bool_:
-        return None
-    mask: Array = key
-    if mask.shape != x.shape[: mask.ndim]:
-        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of {x.shape}")
-    return mask
-
-
-def _written_by_mask(x: Array, mask: Array, value: Any) -> Array:
-    rest = x.shape[mask.ndim :]
-    new = _value(x, value)
-    operand: Operand
-    if isinstance(new, Scalar):
-        operand = new
-    elif len(new.shape) > len(rest) or broadcast_shapes(new.shape, rest) != rest:
-        raise NotSupported(
-            f"x[mask] = value wants a value that broadcasts to {rest or 'one element'}, not shape "
-            f"{new.shape}; use x[...] = where(mask, value_of_full_shape, x)"
-        )
-    else:
-        operand = cast(new, x.dtype)._tensor
-    wide = reshaped(mask, (*mask.shape, *(1 for _ in rest)))
-    tensor = x._device.record(_WHERE, (wide._tensor, operand, x._tensor), NO_ATTRIBUTES)
-    return x._sibling(tensor)
