@@ -98,9 +98,21 @@ def shared_server(
     runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory, runtime_directory: None
 ) -> Iterator[Server]:
     """A server that tests share which leave it as it was."""
-    server = Server(
-        configuration({}, {}), host="127.0.0.1", port=0, state_dir=tmp_path_factory.mktemp("state")
-    )
+    yield from running(runner, configuration({}, {}), tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session")
+def strict_server(
+    runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory, runtime_directory: None
+) -> Iterator[Server]:
+    """The same with tight limits: two sessions, uploads of 6 MiB, silence of 1.5 s."""
+    limits = {"max_sessions": 2, "max_upload_bytes": 6 * 1024 * 1024}
+    config = configuration({"heartbeat_seconds": 0.5}, limits)
+    yield from running(runner, config, tmp_path_factory.mktemp("state"))
+
+
+def running(runner: asyncio.Runner, config: Config, state: Path) -> Iterator[Server]:
+    server = Server(config, host="127.0.0.1", port=0, state_dir=state)
     runner.run(server.start())
     yield server
     runner.run(server.stop())

@@ -40,14 +40,14 @@ def test_each_bad_token_is_refused_with_its_reason(shared_server, runner) -> Non
     runner.run(scenario())
 
 
-def test_no_secret_reaches_the_log(serve, runner, log) -> None:
+def test_no_secret_reaches_the_log(strict_server, runner, log) -> None:
     async def scenario() -> None:
-        async with serve() as server:
-            secret = Ticket.parse(server.ticket).token
-            async with plain_client(server.ticket):
-                pass
-            with pytest.raises(TokenRejected):
-                await connect_plainly(server.ticket, token=secret[:-1])
+        secret = Ticket.parse(strict_server.ticket).token
+        async with plain_client(strict_server.ticket):
+            pass
+        await log.line("closed")
+        with pytest.raises(TokenRejected):
+            await connect_plainly(strict_server.ticket, token=secret[:-1])
         text = "\n".join(log.lines)
         assert "opened: device 0, token 'default', plain client at 127.0.0.1:" in text
         assert "refused plain client at 127.0.0.1:" in text
@@ -118,16 +118,16 @@ def test_silence_before_the_hello_ends(serve, runner, log, monkeypatch) -> None:
     runner.run(scenario())
 
 
-def test_the_server_takes_so_many_sessions_and_no_more(serve, runner, log) -> None:
+def test_the_server_takes_so_many_sessions_and_no_more(strict_server, runner, log) -> None:
     async def scenario() -> None:
-        async with serve(max_sessions=1) as server:
-            first = await connect_plainly(server.ticket)
+        async with plain_client(strict_server.ticket):
+            second = await connect_plainly(strict_server.ticket)
             with pytest.raises(QuotaExceeded) as caught:
-                await connect_plainly(server.ticket)
-            assert (caught.value.quota, caught.value.limit) == ("server sessions", 1)
-            await first.close()
+                await connect_plainly(strict_server.ticket)
+            assert (caught.value.quota, caught.value.limit) == ("server sessions", 2)
+            await second.close()
             await log.line("closed")
-            await (await connect_plainly(server.ticket)).close()
+            await (await connect_plainly(strict_server.ticket)).close()
 
     runner.run(scenario())
 

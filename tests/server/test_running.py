@@ -57,7 +57,7 @@ def descendants(process_id: int) -> list[int]:
     return list(map(int, text.split()))
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, "end of stdin"])
+@pytest.mark.parametrize("ending", [signal.SIGINT, "end of stdin"])
 def test_it_ends_cleanly_and_tells_its_sessions(
     tmp_path: Path, server_environment: dict[str, str], ending: signal.Signals | str
 ) -> None:

@@ -31,7 +31,7 @@ BACKSTOP_HEARTBEATS = 4
 class Server:
     """One server. Arguments that are None are taken from `config.server`.
 
-    It lives in the event loop that `start` runs in. `start` and `stop` are called once each.
+    It lives in the event loop that `start` runs in, and is started once.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Server:
         self._reception: Reception | None = None
         self._listener: Listener | None = None
         self._ticket: Ticket | None = None
+        self._stopped = False
 
     @property
     def port(self) -> int:
@@ -83,7 +84,8 @@ class Server:
         return self._ticket.format()
 
     async def start(self) -> None:
-        """Starts the device hosts and listens; returns when sessions can be opened.
+        """Listens and starts the device hosts; returns when sessions can be opened. Clients that
+        come before wait.
 
         Raises `ServerStartError` (the address is taken), `NoAdapter`, `NoSuchDevice`, `DeviceLost`
         (a device host died at its start), `ConfigError` (the state directory). Nothing is left
@@ -91,11 +93,13 @@ class Server:
         """
         identity, secret = self._open_state()
         try:
+            # The port first: that it is taken is known at once, devices take a second or more.
+            reception = await self._listen(identity)
             await self._start_devices()
-            await self._listen(identity)
         except BaseException:
             await self.stop()
             raise
+        reception.open()
         self._ticket = Ticket(
             advertised_host(self.config.server.advertise, self._host),
             self.port,
@@ -110,13 +114,16 @@ class Server:
         self._logger.basic(f"listening on {self._host}:{self.port}, {len(self._devices)} devices")
 
     async def stop(self) -> None:
-        """Tells every session, ends the device hosts, frees the port."""
+        """Tells every session, ends the device hosts, frees the port; the second time, nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
         if self._reception is not None:
             await self._reception.close(ServerStopped("the server was stopped"))
         if self._listener is not None:
             await self._listener.close()
-            self._logger.basic("stopped")
         await asyncio.gather(*(device.stop() for device in self._started))
+        self._logger.basic("stopped")
 
     def _open_state(self) -> tuple[Identity, str | None]:
         """The server's key, and the secret of the token that its ticket carries."""
@@ -175,12 +182,14 @@ class Server:
         self._started.append(device)
         return device
 
-    async def _listen(self, identity: Identity) -> None:
+    async def _listen(self, identity: Identity) -> Reception:
         remote = self.config.remote
-        self._reception = Reception(self.config, self._admission, self._devices, self._logger)
+        reception = Reception(self.config, self._admission, self._devices, self._logger)
+        self._reception = reception
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(
             engine=self._engine, idle_timeout_seconds=max(silence, LEAST_IDLE_SECONDS)
         )
-        handler = self._reception.receive
+        handler = reception.receive
         self._listener = await listen(self._host, self._wanted_port, identity, handler, options)
+        return reception

@@ -65,6 +65,11 @@ class Reception:
         self._sessions: dict[asyncio.Task[None], Session] = {}
         self._receiving: set[asyncio.Task[None]] = set()
         self._closing: GpuwireError | None = None
+        self._open = asyncio.Event()
+
+    def open(self) -> None:
+        """The devices are there: whoever came before is let in."""
+        self._open.set()
 
     async def receive(self, connection: Connection) -> None:
         """Serves a connection until it ends."""
@@ -127,6 +132,7 @@ class Reception:
 
     async def _admit(self, caller: _Caller) -> None:
         hello = caller.hello
+        await self._open.wait()
         if self._closing is not None:
             raise self._closing
         address = caller.link.connection.path.address
