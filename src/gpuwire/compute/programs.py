@@ -200,7 +200,9 @@ class Programs:
         program.immediate_bytes = params_bytes if as_immediates else 0
         program.uniform_bytes = 0 if as_immediates else params_bytes
         module = device.create_shader(
-            _completed(kernel, program), kernel.name, checked=self._checked
+            _completed(kernel, program),
+            kernel.name,
+            checked=self._checked and not kernel.trusted,
         )
         if module is None:
             raise self._compile_error(kernel)

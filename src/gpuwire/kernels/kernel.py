@@ -46,3 +46,7 @@ class Kernel:
     entry_point: str = "main"
     features: frozenset[str] = field(default_factory=frozenset)
     """wgpu features that the source needs, such as `shader-f16`."""
+    trusted: bool = False
+    """Whether every index is known to be in bounds and every loop to end, so that the compiler's
+    checks may be left out: they cost a matrix product half its speed. Never set it for a source
+    that a user wrote."""

@@ -83,19 +83,27 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
     writer.buffer("left", shader_type(spec.left).storage, Access.READ)
     writer.buffer("right", shader_type(spec.right).storage, Access.READ)
     writer.buffer("result", types.storage, Access.WRITE)
-    writer.workgroup_array("left_tile", types.value, tile.depth * tile.rows)
-    writer.workgroup_array("right_tile", types.value, tile.depth * tile.columns)
+    group, element = (4, f"vec4<{types.value}>") if _in_fours(spec) else (1, types.value)
+    writer.workgroup_array("left_tile", element, tile.depth * tile.rows // group)
+    writer.workgroup_array("right_tile", element, tile.depth * tile.columns // group)
     _write_origin(writer, spec)
     _write_accumulators(writer, spec)
+    copies = [*_copies(spec, "left"), *_copies(spec, "right")]
+    for copy in copies:
+        writer.write(*copy.before)
+        writer.write(*copy.load)
     writer.write(
         "var slice = 0u;",
         f"while slice < {param(_SLICES)} {{",
         f"    let stop = min(slice + {INNER_SLICES}u, {param(_SLICES)});",
         "    while slice < stop {",
-        f"        let depth = slice * {tile.depth}u;",
     )
-    _write_copies(writer, spec)
+    for copy in copies:
+        writer.write(copy.store)
     writer.write("        workgroupBarrier();")
+    # The next slice is on its way while this one is multiplied out. Past the end it is zeros.
+    for copy in copies:
+        writer.write(copy.advance, *copy.load)
     _write_products(writer, spec)
     writer.write(
         "        workgroupBarrier();",
@@ -105,6 +113,24 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
     )
     _write_results(writer, spec)
     return writer.finish()
+
+
+def _in_fours(spec: MatmulSpec) -> bool:
+    """Whether workgroup memory is read four neighbours at a time: right for words only."""
+    tile = spec.tile
+    fours = tile.lane_rows % 4 == 0 and tile.lane_columns % 4 == 0
+    return fours and spec.accumulate.itemsize == 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One element that a lane copies of each slice: statements before the loop over slices, to
+    load it into a register, to store it, to go on to the next slice."""
+
+    before: list[str]
+    load: list[str]
+    store: str
+    advance: str
 
 
 def _write_origin(writer: KernelWriter, spec: MatmulSpec) -> None:
@@ -136,70 +162,101 @@ def _write_accumulators(writer: KernelWriter, spec: MatmulSpec) -> None:
             writer.write(f"var sum_{row}_{column} = {value}();")
 
 
-def _write_copies(writer: KernelWriter, spec: MatmulSpec) -> None:
-    """Copy this slice of both operands to workgroup memory, zeros where the matrices end. Lanes go
-    along the dimension whose neighbours are neighbours in memory."""
+def _copies(spec: MatmulSpec, side: str) -> list[_Copy]:
+    """What a lane copies of one operand's slices, zeros where the matrix ends. Lanes go along the
+    dimension whose neighbours are neighbours in memory."""
     tile, size = spec.tile, spec.tile.workgroup_size
-    for side, dtype, length, by_rows in (
-        ("left", spec.left, tile.rows, not spec.left_by_rows),
-        ("right", spec.right, tile.columns, spec.right_by_rows),
-    ):
-        total = tile.depth * length
-        for start in range(0, total, size):
-            name = f"{side}{start // size}"
-            writer.write(
-                f"        let {name} = lane + {start}u;" if start else f"        let {name} = lane;"
-            )
-            if by_rows:
-                split = (f"{name} / {length}u", f"{name} % {length}u")
-            else:
-                split = (f"{name} % {tile.depth}u", f"{name} / {tile.depth}u")
-            writer.write(
-                f"        let {name}_k = {split[0]};", f"        let {name}_i = {split[1]};"
-            )
-            origin = "tile_row" if side == "left" else "tile_column"
-            bound = param(_M if side == "left" else _N)
-            along_i, along_k = (1, 2) if side == "left" else (2, 1)
-            word = _LEFT if side == "left" else _RIGHT
-            index = (
-                f"{side}_base + ({origin} + {name}_i) * {param(word + along_i)}"
-                f" + (depth + {name}_k) * {param(word + along_k)}"
-            )
-            inside = f"{origin} + {name}_i < {bound} && depth + {name}_k < {param(_K)}"
-            guard = f"{name} < {total}u && " if start + size > total else ""
-            value = shader_type(spec.accumulate).value
-            loaded = convert(f"{name}_x", dtype, spec.accumulate)
-            place = f"{side}_tile[{name}_k * {length}u + {name}_i]"
-            writer.write(
-                f"        var {name}_v = {value}();",
-                f"        if {guard}{inside} {{",
-                f"            let {name}_at = {index};",
-                f"            let {name}_x = {shader_type(dtype).load(side, f'{name}_at')};",
-                f"            {name}_v = {loaded};",
-                "        }",
-                f"        if {name} < {total}u {{ {place} = {name}_v; }}"
-                if guard
-                else f"        {place} = {name}_v;",
-            )
+    is_left = side == "left"
+    dtype = spec.left if is_left else spec.right
+    length = tile.rows if is_left else tile.columns
+    along_k = spec.left_by_rows if is_left else not spec.right_by_rows
+    origin, bound = ("tile_row", _M) if is_left else ("tile_column", _N)
+    word = _LEFT if is_left else _RIGHT
+    stride_i, stride_k = (word + 1, word + 2) if is_left else (word + 2, word + 1)
+    value = shader_type(spec.accumulate).value
+    total = tile.depth * length
+    copies = []
+    for start in range(0, total, size):
+        name = f"{side}{start // size}"
+        own = f"(lane + {start}u)" if start else "lane"
+        quotient, rest = (tile.depth, tile.depth) if along_k else (length, length)
+        k = f"{own} % {rest}u" if along_k else f"{own} / {quotient}u"
+        i = f"{own} / {quotient}u" if along_k else f"{own} % {rest}u"
+        inside = f"{origin} + {name}_i < {param(bound)}"
+        if start + size > total:
+            inside = f"{own} < {total}u && {inside}"
+        before = [
+            f"var {name}_k = {k};",
+            f"let {name}_i = {i};",
+            f"let {name}_inside = {inside};",
+            f"var {name}_at = {side}_base + ({origin} + {name}_i) * {param(stride_i)}"
+            f" + {name}_k * {param(stride_k)};",
+            f"let {name}_place = {name}_k * {length}u + {name}_i;",
+            f"var {name}_v = {value}();",
+        ]
+        loaded = convert(f"{name}_x", dtype, spec.accumulate)
+        load = [
+            f"{name}_v = {value}();",
+            f"if {name}_inside && {name}_k < {param(_K)} {{",
+            f"    let {name}_x = {shader_type(dtype).load(side, f'{name}_at')};",
+            f"    {name}_v = {loaded};",
+            "}",
+        ]
+        place = f"{side}_tile[{name}_place]"
+        if _in_fours(spec):
+            place = f"{side}_tile[{name}_place >> 2u][{name}_place & 3u]"
+        store = f"{place} = {name}_v;"
+        if start + size > total:
+            store = f"if {own} < {total}u {{ {store} }}"
+        advance = (
+            f"{name}_k = {name}_k + {tile.depth}u; "
+            f"{name}_at = {name}_at + {tile.depth}u * {param(stride_k)};"
+        )
+        copies.append(_Copy(before, load, store, advance))
+    return copies
+
+
+def _lane_places(spec: MatmulSpec, side: str) -> list[str]:
+    """The rows (left) or columns (right) of a tile that a lane computes, in WGSL.
+
+    Four neighbours each, the fours as far apart as all lanes' fours together: a warp's reads of
+    workgroup memory then lie side by side.
+    """
+    tile = spec.tile
+    each = tile.lane_rows if side == "left" else tile.lane_columns
+    length = tile.rows if side == "left" else tile.columns
+    lane = "lane_row" if side == "left" else "lane_column"
+    if _in_fours(spec):
+        apart = length // each * 4
+        return [f"{lane} * 4u + {i // 4 * apart + i % 4}u" for i in range(each)]
+    return [f"{lane} + {i * (length // each)}u" for i in range(each)]
 
 
 def _write_products(writer: KernelWriter, spec: MatmulSpec) -> None:
     """Multiply the slice out, from workgroup memory into registers."""
     tile = spec.tile
-    row_lanes, column_lanes = tile.rows // tile.lane_rows, tile.columns // tile.lane_columns
     writer.write(f"        for (var k = 0u; k < {tile.depth}u; k = k + 1u) {{")
-    for row in range(tile.lane_rows):
-        at = f"k * {tile.rows}u + lane_row + {row * row_lanes}u"
-        writer.write(f"            let l{row} = left_tile[{at}];")
-    for column in range(tile.lane_columns):
-        at = f"k * {tile.columns}u + lane_column + {column * column_lanes}u"
-        writer.write(f"            let r{column} = right_tile[{at}];")
+    for side, each, length in (
+        ("left", tile.lane_rows, tile.rows),
+        ("right", tile.lane_columns, tile.columns),
+    ):
+        if _in_fours(spec):
+            lane = "lane_row" if side == "left" else "lane_column"
+            apart = length // each
+            for four in range(each // 4):
+                at = f"k * {length // 4}u + {lane} + {four * apart}u"
+                writer.write(f"            let {side}_{four} = {side}_tile[{at}];")
+            for i in range(each):
+                writer.write(f"            let {side[0]}{i} = {side}_{i // 4}[{i % 4}];")
+        else:
+            for i, place in enumerate(_lane_places(spec, side)):
+                at = f"k * {length}u + {place}"
+                writer.write(f"            let {side[0]}{i} = {side}_tile[{at}];")
     for row in range(tile.lane_rows):
         for column in range(tile.lane_columns):
             name = f"sum_{row}_{column}"
-            writer.write(
-                f"            {name} = {_multiply_add(spec, f'l{row}', f'r{column}', name)};"
-            )
+            product = _multiply_add(spec, f"l{row}", f"r{column}", name)
+            writer.write(f"            {name} = {product};")
     writer.write("        }")
 
 
@@ -214,15 +271,12 @@ def _multiply_add(spec: MatmulSpec, left: str, right: str, total: str) -> str:
 
 def _write_results(writer: KernelWriter, spec: MatmulSpec) -> None:
     tile = spec.tile
-    row_lanes, column_lanes = tile.rows // tile.lane_rows, tile.columns // tile.lane_columns
     m, n = param(_M), param(_N)
     writer.write(f"let result_base = batch * {m} * {n};")
-    for column in range(tile.lane_columns):
-        writer.write(f"let column{column} = tile_column + lane_column + {column * column_lanes}u;")
-    for row in range(tile.lane_rows):
-        writer.write(
-            f"let row{row} = tile_row + lane_row + {row * row_lanes}u;", f"if row{row} < {m} {{"
-        )
+    for column, place in enumerate(_lane_places(spec, "right")):
+        writer.write(f"let column{column} = tile_column + {place};")
+    for row, place in enumerate(_lane_places(spec, "left")):
+        writer.write(f"let row{row} = tile_row + {place};", f"if row{row} < {m} {{")
         for column in range(tile.lane_columns):
             at = f"result_base + row{row} * {n} + column{column}"
             writer.write(f"    if column{column} < {n} {{ result[{at}] = sum_{row}_{column}; }}")

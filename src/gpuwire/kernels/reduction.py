@@ -9,9 +9,9 @@ Two forms. In the lane form an invocation reduces a part by itself: right where 
 are neighbours in memory, or parts are short. In the group form a workgroup does, its lanes reading
 neighbours, with a tree in workgroup memory at the end.
 
-Float sums are never one long chain: in the lane form every 64 elements are added up by
-themselves, in the group form every lane has four sums, and the planner bounds `chunk`. float16 is
-summed in f32.
+Float sums are never one long chain: in the lane form elements are added up in trees of eight, eight
+trees to a chain, eight chains to a block; in the group form every lane has four sums, and the
+planner bounds `chunk`. float16 is summed in f32.
 
 Parameters, in words: outputs, reduced, chunk, parts; the offset; lengths, then strides of the kept
 dimensions; lengths, then strides of the reduced ones; for `mean` the divisor.
@@ -29,8 +29,10 @@ from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
 LANE_WORKGROUP_SIZE = 64
-CHAIN = 64
-"""Elements that one chain of float additions may take in, in the lane form."""
+CHAIN, BLOCK = 64, 512
+"""Elements of a chain of additions in the lane form, and of a chain of chains: eight each."""
+LANE_UNROLL = 8
+"""Elements that an invocation of the lane form has on the way at once."""
 UNROLL = 4
 """Accumulators of a lane in the group form."""
 
@@ -248,19 +250,40 @@ def _lane_function(reduction: Reduction, state: _State) -> str:
         "var total = start;",
         "var n = first;",
         "while n < last {",
-        f"    let end = min(n + {CHAIN}u, last);",
-        "    var chain = start;",
-        "    while n < end {",
-        "        let element = load_state(base, n);",
-        f"        chain = {state.combine('chain', 'element')};",
-        "        n = n + 1u;",
+        f"    let block_end = min(n + {BLOCK}u, last);",
+        "    var block = start;",
+        "    while n < block_end {",
+        f"        let end = min(n + {CHAIN}u, block_end);",
+        "        var chain = start;",
+        f"        while n + {LANE_UNROLL - 1}u < end {{",
+        *(f"            let e{k} = load_state(base, n + {k}u);" for k in range(LANE_UNROLL)),
+        *(
+            f"            let {_tree(step, k)} = "
+            f"{state.combine(_tree(step // 2, k), _tree(step // 2, k + step // 2))};"
+            for step in (2, 4, LANE_UNROLL)
+            for k in range(0, LANE_UNROLL, step)
+        ),
+        f"            chain = {state.combine('chain', _tree(LANE_UNROLL, 0))};",
+        f"            n = n + {LANE_UNROLL}u;",
+        "        }",
+        "        while n < end {",
+        "            let element = load_state(base, n);",
+        f"            chain = {state.combine('chain', 'element')};",
+        "            n = n + 1u;",
+        "        }",
+        f"        block = {state.combine('block', 'chain')};",
         "    }",
-        f"    total = {state.combine('total', 'chain')};",
+        f"    total = {state.combine('total', 'block')};",
         "}",
         "return total;",
     ]
     body = "\n".join(f"    {line}" for line in lines)
     return f"fn reduce_part(part: u32) -> {state.type} {{\n{body}\n}}"
+
+
+def _tree(size: int, first: int) -> str:
+    """The name of the state of `size` elements of a run of eight, beginning with `first`."""
+    return f"e{first}" if size == 1 else f"t{size}_{first}"
 
 
 def _group_function(reduction: Reduction, state: _State) -> str:

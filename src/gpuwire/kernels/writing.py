@@ -94,6 +94,7 @@ class KernelWriter:
             workgroup_size=(self._workgroup_size, 1, 1),
             params_words=self._words,
             features=frozenset(self._features),
+            trusted=True,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gpuwire.errors import LaunchError
 from gpuwire.ir import dtypes as dt
@@ -19,6 +20,7 @@ from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scala
 from gpuwire.lowering.facts import BINDING_ALIGNMENT
 from gpuwire.lowering.host_operations import runs_on_host
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
+from gpuwire.lowering.plan_transposing import plan_transposing, runs_across
 from gpuwire.lowering.steps import BufferRange
 
 
@@ -51,7 +53,9 @@ def plan_elementwise(builder: PlanBuilder, node: Node, operands: Sequence[Operan
 
 def plan_copy(builder: PlanBuilder, operand: Operand, type_: TensorType) -> Placed:
     """A contiguous tensor of the operand's elements, broadcast and converted to `type_`."""
-    return plan_program(builder, (), [operand], type_)
+    if isinstance(operand, Placed) and operand.type == type_ and runs_across(builder, operand):
+        return plan_transposing(builder, operand)
+    return _plan_in_order(builder, (), [operand], type_)
 
 
 def plan_constant(builder: PlanBuilder, value: float, type_: TensorType) -> Placed:
@@ -70,10 +74,74 @@ def plan_program(
     operands: Sequence[Operand],
     type_: TensorType,
 ) -> Placed:
-    """A program over operands that broadcast to the result's shape."""
-    result = builder.allocate(type_)
+    """A program over operands that broadcast to the result's shape.
+
+    A large result's memory follows its largest operand's: the sum of two transposed matrices is a
+    transposed one, and every pass goes along memory.
+    """
+    tensors = [operand for operand in operands if isinstance(operand, Placed)]
+    order = _memory_order(type_, tensors)
+    if order is None:
+        return _plan_in_order(builder, steps, operands, type_)
+    turned = [
+        _permuted(operand, type_.shape, order) if isinstance(operand, Placed) else operand
+        for operand in operands
+    ]
+    shape = tuple(type_.shape[axis] for axis in order)
+    result = _plan_in_order(builder, steps, turned, TensorType(type_.dtype, shape))
+    strides = [0] * len(shape)
+    for axis, stride in zip(order, result.strides, strict=True):
+        strides[axis] = stride
+    return result.viewed(type_.shape, tuple(strides), 0)
+
+
+FOLLOWS_MEMORY = 1 << 14
+"""Elements from which a result's memory order is worth choosing."""
+
+
+def _memory_order(type_: TensorType, tensors: Sequence[Placed]) -> tuple[int, ...] | None:
+    """The result's dimensions from the one with the largest step in memory to the one with the
+    smallest, if they are not so already, by the first operand that fills the result."""
+    if type_.size < FOLLOWS_MEMORY:
+        return None
+    for tensor in tensors:
+        if tensor.shape == type_.shape and 0 not in tensor.strides:
+            steps = [
+                (abs(stride) if length > 1 else 0)
+                for length, stride in zip(tensor.shape, tensor.strides, strict=True)
+            ]
+            own = tuple(range(len(steps)))
+            long = [axis for axis in own if type_.shape[axis] > 1]
+            if all(steps[a] >= steps[b] for a, b in pairwise(long)):
+                return None
+            return tuple(sorted(own, key=lambda axis: (-steps[axis], axis)))
+    return None
+
+
+def _permuted(tensor: Placed, shape: Shape, order: tuple[int, ...]) -> Placed:
+    """A tensor broadcast to `shape`, with its dimensions in another order."""
+    strides = broadcast_strides(tensor, shape)
+    return tensor.viewed(
+        tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order), tensor.offset
+    )
+
+
+def _plan_in_order(
+    builder: PlanBuilder,
+    steps: tuple[ProgramStep, ...],
+    operands: Sequence[Operand],
+    type_: TensorType,
+) -> Placed:
+    """A program whose result is row-major."""
     if not type_.size:
-        return result
+        return builder.allocate(type_)
+    operands = [
+        plan_transposing(builder, operand)
+        if isinstance(operand, Placed) and runs_across(builder, operand)
+        else operand
+        for operand in operands
+    ]
+    result = builder.allocate(type_)
     tensors = [operand for operand in operands if isinstance(operand, Placed)]
     shape, strides = collapsed(
         type_.shape, [broadcast_strides(tensor, type_.shape) for tensor in tensors]

@@ -22,11 +22,13 @@ from gpuwire.lowering.layouts import Placed, Strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
 from gpuwire.lowering.steps import BufferRange
 
-WORKERS = 1 << 16
+WORKERS = 1 << 19
 """Invocations that fill a large device: below that, outputs are split into parts."""
+SOFTWARE_WORKERS = 1 << 9
+"""The same for a CPU that plays a device."""
 LANE_ELEMENTS = 32
 """Up to this many contiguous elements an invocation reduces an output by itself."""
-LANE_CHUNK = 1 << 10
+LANE_CHUNK = 1 << 8
 """Elements of a part in the lane form, at least, when outputs are split."""
 GROUP_CHUNK = 1 << 12
 """The same in the group form."""
@@ -102,7 +104,8 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
     size = _workgroup_size(builder, task)
     least = GROUP_CHUNK if size else LANE_CHUNK
     workers = task.outputs * size if size else task.outputs
-    wanted = max(1, WORKERS // workers, -(-task.elements // MAX_CHUNK))
+    fill = SOFTWARE_WORKERS if builder.facts.is_software else WORKERS
+    wanted = max(1, fill // workers, -(-task.elements // MAX_CHUNK))
     chunk = min(task.elements, max(least, -(-task.elements // wanted)), MAX_CHUNK)
     parts = -(-task.elements // chunk)
     reduction = Reduction(
@@ -145,9 +148,12 @@ def _accumulate(task: _Task) -> DType:
 
 def _workgroup_size(builder: PlanBuilder, task: _Task) -> int:
     """0: the lane form. A workgroup reads neighbours along the reduced dimensions, an invocation by
-    itself leaves them to the invocations beside it, so what is contiguous decides."""
+    itself leaves them to the invocations beside it, so what is contiguous decides. A CPU pays more
+    for a barrier than for reading out of order."""
     along_reduced = abs(task.reduced[1][-1]) <= abs(task.kept[1][-1]) or task.outputs == 1
     if task.elements <= LANE_ELEMENTS or (not along_reduced and task.outputs >= 16):
+        return 0
+    if builder.facts.is_software:
         return 0
     if task.elements <= 1024:
         return 64
