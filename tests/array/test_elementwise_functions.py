@@ -64,6 +64,18 @@ def test_functions_of_two_integers(name: str, send: Send, check: Check) -> None:
     check(getattr(gw, name)(send(x), send(y)), getattr(np, name)(x, y))
 
 
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "multiply", "maximum", "less"])
+def test_integers_of_two_widths(name: str, send: Send, check: Check) -> None:
+    x = np.array([7, -7, 6, -6, 1, -1])
+    for one, other, divisor in (
+        ("int64", "int32", -2),
+        ("int8", "int64", 3),
+        ("int16", "int8", -3),
+    ):
+        left, right = x.astype(one), np.full(x.size, divisor, other)
+        check(getattr(gw, name)(send(left), send(right)), getattr(np, name)(left, right))
+
+
 def test_pow_and_clip(send: Send, check: Check) -> None:
     x = send(ANY)
     check(gw.pow(x, 2), ANY**2, rtol=2e-6)
