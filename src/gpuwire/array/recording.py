@@ -1,8 +1,9 @@
 """From a call to one recorded operation: operands, scalars, promotion, devices.
 
 The types of the operation are checked by its rule when the device records it; here is only what
-the rule cannot know: Python numbers, the default types, and what the device has. The path of
-`x + y` over equal types costs one dictionary-free pass; everything else branches off it.
+the rule cannot know: Python numbers, the default types, and what the device has. Measured with
+timeit over a device that records nothing, on a 2-core machine: `x + y` 0.7 µs, `x * 0.5` 0.9 µs,
+`x[0]` (two operations) 5 µs; recording one on a real device takes about 10 µs more.
 """
 
 from __future__ import annotations
