@@ -73,10 +73,12 @@ class RemoteConfig(Section):
     flush_bytes_threshold: Count = 1024 * 1024
     """… or this many bytes of tensor data, whichever comes first."""
     segmentation_offload: bool = False
-    """Let the kernel cut datagrams (UDP GSO/GRO, Linux)."""
+    """Let the kernel cut datagrams (UDP GSO/GRO, Linux). No effect in this version."""
     quic_engine: QuicEngine = "auto"
+    """qh3 is refused where it would be used: this version has aioquic only."""
     graph_cache: bool = True
-    """Send repeated runs of operations once and call them by id afterwards."""
+    """Send repeated runs of operations once and call them by id afterwards. No effect in this
+    version: each operation is sent."""
     connect_timeout_seconds: Seconds = 10.0
     """Over all of connecting: lookup, handshake and the first answer."""
     request_timeout_seconds: Seconds | None = None
@@ -84,9 +86,10 @@ class RemoteConfig(Section):
     heartbeat_seconds: Seconds = 5.0
     """A silent peer is asked this often, and given up after three times as long."""
     resume_grace_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
-    """How long a server keeps a session whose link is lost."""
+    """How long a server keeps a session whose link is lost. No effect in this version: a session
+    ends with its link."""
     upload_cache: bool = False
-    """Announce large uploads by their content's hash."""
+    """Announce large uploads by their content's hash. No effect in this version."""
 
 
 class CudaMemoryConfig(Section):
