@@ -298,6 +298,12 @@ class ShapeError(GpuwireError, ValueError):
     operation: str | None
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that the array does not have, or that is named twice."""
+
+    code = 88
+
+
 class DTypeError(GpuwireError, TypeError):
     """Data types that do not fit the operation or each other."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpuwire as gw
-from gpuwire.errors import ArgumentError, DTypeError, ShapeError
+from gpuwire.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 Send = Callable[..., gw.Array]
 Check = Callable[..., None]
@@ -150,6 +150,12 @@ def test_arguments_that_cannot_be_are_refused(send: Send) -> None:
         lambda: gw.sum(x, axis=3),
         lambda: gw.sum(x, axis=(0, 0)),
         lambda: gw.argmax(x, axis=-4),
+    ):
+        with pytest.raises(AxisError) as caught:
+            wrong()
+        assert isinstance(caught.value, IndexError)
+        assert isinstance(caught.value, ValueError)
+    for wrong in (
         lambda: gw.cumulative_sum(x),
         lambda: gw.searchsorted(x, x),
     ):

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from gpuwire.errors import ArgumentError, DTypeError, ShapeError
+from gpuwire.errors import ArgumentError, AxisError, DTypeError
 from gpuwire.ir.tensors import Shape
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
@@ -14,23 +14,23 @@ Lengths = SupportsIndex | Sequence[SupportsIndex]
 
 
 def axis_in(axis: SupportsIndex, rank: int, name: str) -> int:
-    """`axis` counted from the start; `ShapeError` if there is no such dimension."""
+    """`axis` counted from the start; `AxisError` if there is no such dimension."""
     try:
         number = operator.index(axis)
     except TypeError:
         raise DTypeError(f"{name}: an axis is an integer, not {axis!r}", operation=name) from None
     if not -rank <= number < rank:
-        raise ShapeError(f"{name}: axis {number} of an array of {rank} dimensions", operation=name)
+        raise AxisError(f"{name}: axis {number} of an array of {rank} dimensions", operation=name)
     return number + rank if number < 0 else number
 
 
 def axes_in(axes: Axes, rank: int, name: str) -> tuple[int, ...]:
-    """`axes` counted from the start, in the order given; `ShapeError` if one comes twice."""
+    """`axes` counted from the start, in the order given; `AxisError` if one comes twice."""
     if not isinstance(axes, Sequence):
         return (axis_in(axes, rank, name),)
     found = tuple(axis_in(axis, rank, name) for axis in axes)
     if len(set(found)) != len(found):
-        raise ShapeError(f"{name}: an axis comes twice in {tuple(axes)}", operation=name)
+        raise AxisError(f"{name}: an axis comes twice in {tuple(axes)}", operation=name)
     return found
 
 
