@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +21,6 @@ import plotext
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 import gpuwire as gw
 
@@ -60,6 +59,10 @@ def accuracy(xp: ModuleType, images: Array, labels: Array, weights: Array, bias:
 
 def split_digits() -> tuple[np.ndarray, ...]:
     """Training images, training labels, test images, test labels; pixels from 0 to 1."""
+    # Importing these takes longer than anything else here; meanwhile the server starts.
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype(np.float32)
     split = train_test_split(images, labels, test_size=0.25, random_state=0, stratify=labels)
@@ -76,10 +79,12 @@ def facts(rows: list[tuple[str, str]]) -> Table:
 
 def main() -> int:
     console = Console()
-    train_images, train_labels, test_images, test_labels = split_digits()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        opening = pool.submit(gw.connect)
+        train_images, train_labels, test_images, test_labels = split_digits()
     targets = np.eye(10, dtype=np.float32)[train_labels]
 
-    with gw.connect() as dev:
+    with opening.result() as dev:
         round_trip = sorted(dev.ping() for _ in range(9))[4]
         path = dev.path
         console.print(
@@ -122,6 +127,7 @@ def main() -> int:
     plotext.plot(*zip(*curve, strict=True), marker="braille")
     plotext.title("loss")
     plotext.xlabel("step")
+    plotext.xticks(range(0, STEPS + 1, STEPS // 6))
     plotext.plotsize(min(console.width, 76), 14)
     plotext.theme("clear")
     console.print(plotext.uncolorize(plotext.build()), highlight=False, markup=False)
