@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gpuwire.errors import DeviceLost, NoSuchDevice, ServerStartError, ServerSto
 from gpuwire.ir.tensors import TensorType
 from gpuwire.server import Server
 from gpuwire.server.device_host import DeviceHost
+from gpuwire.transport import Ticket
 from gpuwire.wire.messages import Done
 from host_tasks import F4, add, read, register, sync, values
 from plain_client import connect_plainly, plain_client
@@ -140,18 +142,45 @@ def test_a_port_that_is_taken_is_said_and_leaves_no_process(
     runner.run(scenario())
 
 
-def test_two_servers_of_one_state_directory_share_key_and_token(shared_server, runner, log) -> None:
+def test_a_host_that_cannot_start_is_an_error(shared_server, runner, tmp_path, monkeypatch) -> None:
     async def scenario() -> None:
-        second = Server(
+        before = children()
+        for program, expected in (("/bin/false", DeviceLost), ("/no such", ServerStartError)):
+            monkeypatch.setattr(sys, "executable", program)
+            server = Server(shared_server.config, host="127.0.0.1", port=0, state_dir=tmp_path)
+            with pytest.raises(expected):
+                await server.start()
+        assert children() == before
+
+    runner.run(scenario())
+
+
+def test_a_client_that_comes_before_the_devices_waits(
+    shared_server, runner, tmp_path, monkeypatch
+) -> None:
+    opening = asyncio.Event()
+    start_devices = Server._start_devices
+
+    async def noted(server: Server) -> None:
+        opening.set()
+        await start_devices(server)
+
+    monkeypatch.setattr(Server, "_start_devices", noted)
+
+    async def scenario() -> None:
+        shared = Ticket.parse(shared_server.ticket)
+        server = Server(
             shared_server.config, host="127.0.0.1", port=0, state_dir=shared_server.state_dir
         )
-        await second.start()
-        ticket = second.ticket.replace(str(second.port), str(shared_server.port))
-        assert ticket == shared_server.ticket
-        async with plain_client(second.ticket) as client:
+        starting = asyncio.create_task(server.start())
+        await opening.wait()
+        ticket = Ticket("127.0.0.1", server.port, shared.fingerprint, shared.token).format()
+        async with plain_client(ticket) as client:
             client.send(sync(1))
             assert isinstance(await client.reply(1), Done)
-        await second.stop()
+        await starting
+        assert server.ticket == ticket
+        await server.stop()
 
     runner.run(scenario())
 

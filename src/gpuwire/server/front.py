@@ -23,6 +23,8 @@ from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
 from gpuwire.telemetry.logs import open_logger
 from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
 
+FIRST_ADAPTERS = 4
+"""With so many that do not work, it is not the adapters."""
 LEAST_IDLE_SECONDS = 30.0
 BACKSTOP_HEARTBEATS = 4
 """The transport gives a silent link up after so many: later than the session does."""
@@ -154,20 +156,22 @@ class Server:
     async def _start_first(self) -> tuple[int, int]:
         """Starts the best adapter that works, whose host says how many there are. Returns both."""
         first_error: GpuwireError | None = None
-        adapter = 0
-        while True:
+        for adapter in range(FIRST_ADAPTERS):
             device = self._device(0, adapter)
             try:
                 count = await device.start()
             except (NoAdapter, NoSuchDevice) as error:
                 raise first_error or error from None
+            except ServerStartError:
+                raise
             except GpuwireError as error:
                 self._logger.basic(f"adapter {adapter} is left out: {error}")
                 first_error = first_error or error
-                adapter += 1
             else:
                 self._devices.append(device)
                 return adapter, count
+        assert first_error is not None
+        raise first_error
 
     async def _try_to_start(self, device: ServedDevice) -> GpuwireError | None:
         try:
