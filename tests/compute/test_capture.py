@@ -227,3 +227,20 @@ def test_a_replay_reads_nothing_that_was_never_written(work):
     with pytest.raises(InvalidHandle, match="before anything was written"):
         work.get(target)
     work.server.graph_destroy(graph)
+
+
+def test_a_graphs_uniforms_outlast_the_cache_they_came_from(fresh_work):
+    work = fresh_work
+    kernel = Kernel("increment", WIDE_INCREMENT, (Access.READ_WRITE,), (1, 1, 1), 40)
+    counter, other = work.words(0), work.words(0)
+
+    def add(target, number):
+        work.server.launch(kernel, 1, work.arguments((target,), [number] * 40))
+
+    graph = capture(work, lambda: add(counter, 7))
+    for number in range(100, 4300):
+        add(other, number)
+    work.server.replay(graph)
+    assert work.get_words(counter) == [7]
+    assert work.get_words(other) == [sum(range(100, 4300))]
+    work.server.graph_destroy(graph)

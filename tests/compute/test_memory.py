@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,3 +215,21 @@ def test_basic_logs_cleanups_and_full_each_allocation(tmp_path):
     text = path.read_text()
     assert "allocated 1234 bytes in small" in text
     assert "gave back 262144 bytes" in text
+
+
+def test_a_servers_streams_switch_modes_and_clean_up_each_for_itself(fresh_work):
+    server = fresh_work.server
+    server.allocation_mode(AllocationMode.PERSISTENT, 1)
+    handles = [fresh_work.put(np.zeros(1000, np.uint8), stream) for stream in (0, 1)]
+    pools = [held.slice.block.pool.name for held in handles]
+    assert pools == ["small", "persistent"]
+    handles.clear()
+    for stream in (0, 1):
+        server.sync((), stream).wait(60)
+    assert server.memory_cleanup(1) >= 1024
+    persistent = server.memory_report(1).pools[0]
+    assert (persistent.kind, persistent.bytes_reserved) == (PoolKind.PERSISTENT, 0)
+    assert persistent.high_water_reserved == 1024
+    assert server.memory_report(0).bytes_reserved > 0
+    server.memory_cleanup(0)
+    assert server.memory_report(0).bytes_reserved == 0

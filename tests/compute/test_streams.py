@@ -28,7 +28,8 @@ def test_a_buffer_is_rewritten_only_after_its_reader_on_another_stream(work):
     assert work.get_words(target, stream=1) == [11]
 
 
-def test_a_freed_buffer_is_not_reused_before_its_reader_on_another_stream(work):
+def test_a_freed_buffer_is_not_reused_before_its_reader_on_another_stream(fresh_work):
+    work = fresh_work
     source, target = work.words(1), work.words(0, stream=1)
     work.add(source, target, 10, stream=1)
     place = (source.slice.page.number, source.slice.offset)

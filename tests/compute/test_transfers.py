@@ -18,7 +18,13 @@ from gpuwire.compute.properties import (
     TimingMethod,
 )
 from gpuwire.config import MemoryConfig
-from gpuwire.errors import ArgumentError, InvalidHandle, OutOfMemory, UnsupportedStrides
+from gpuwire.errors import (
+    ArgumentError,
+    InvalidHandle,
+    OutOfMemory,
+    UnsupportedIo,
+    UnsupportedStrides,
+)
 from gpuwire.telemetry.logs import disabled_logger
 
 
@@ -191,6 +197,8 @@ def test_staging_memory_that_is_still_viewed_is_copied(work):
 def test_staging_of_no_bytes_is_refused(work):
     with pytest.raises(ArgumentError, match="at least 1"):
         work.server.staging([4, 0])
+    with pytest.raises(UnsupportedIo, match="in parts"):
+        work.server.staging([1 << 50])
 
 
 def test_memory_beyond_the_device_is_out_of_memory_with_the_sizes(fresh_work):

@@ -94,8 +94,10 @@ class Poller:
         """End the thread; what still waits fails."""
         self._closed = True
         self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        # A server that is collected on the poller's own thread cannot wait for it.
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
         self._fail(DeviceLost("the compute server was closed", reason="closed"))
 
     def _fail_if_lost(self) -> None:

@@ -43,7 +43,14 @@ from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
 from gpuwire.compute.uploads import Staging, Uploads
 from gpuwire.config import CudaMemoryConfig, MemoryConfig, StreamingConfig
-from gpuwire.errors import ArgumentError, CaptureError, DeviceLost, ExecutionError, GpuwireError
+from gpuwire.errors import (
+    ArgumentError,
+    CaptureError,
+    DeviceLost,
+    ExecutionError,
+    GpuwireError,
+    UnsupportedIo,
+)
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.logs import Logger, open_logger
 
@@ -207,11 +214,17 @@ class WgpuServer:
         memory.slice = self._scheduler.stream(stream_id).memory.allocate(size)
 
     def staging(self, sizes: Sequence[int], stream_id: int = 0) -> list[Staging]:
-        """Host memory to fill and to hand to `write` without one more copy. Raises ArgumentError,
-        OutOfMemory."""
+        """Host memory to fill and to hand to `write` without one more copy. Raises ArgumentError
+        for a size below 1, UnsupportedIo for one that the adapter cannot map, OutOfMemory."""
+        most = self._memory_properties.max_buffer
         for size in sizes:
             if size < 1:
                 raise ArgumentError(f"staging memory of {size} bytes: at least 1 is needed")
+            if size > most:
+                raise UnsupportedIo(
+                    f"staging memory of {size} bytes: the adapter maps at most {most} at once; "
+                    "write it in parts"
+                )
         self._scheduler.stream(stream_id)
         return [self._uploads.staging(size) for size in sizes]
 
@@ -317,7 +330,7 @@ class WgpuServer:
             if handle.slice is not None
         ]
         completion: Completion[None] = self._poller.completion()
-        tainted = stream.take_late_error() or self._transfers.first_error(ranges)
+        tainted = self.lost() or stream.take_late_error() or self._transfers.first_error(ranges)
 
         def ended(error: GpuwireError | None) -> None:
             if tainted is not None or error is not None:
