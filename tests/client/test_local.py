@@ -101,6 +101,6 @@ def test_ctrl_c_is_for_the_program_alone_and_its_death_is_the_servers_too(
 
 def test_a_server_that_cannot_start_is_quoted() -> None:
     config = Config(server=ServerConfig(devices=(99,)))
-    with pytest.raises(ServerStartError, match=r"exit code [1-9].*last words:\n.*99") as caught:
+    with pytest.raises(ServerStartError, match=r"(?s)exit code [1-9].*last words:.*99") as caught:
         connect(config=config)
     assert caught.value.reason is not None
