@@ -45,17 +45,25 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class MatmulSpec:
-    """What a matmul kernel is generated for. `left_by_rows`: neighbours along K are neighbours in
-    memory; `right_by_rows`: neighbours along N are."""
+class OperandForm:
+    """How a product reads one operand. `along_k`: neighbours along K are neighbours in memory, else
+    those along the other dimension. `quads`: they can be read four at a time, because offset,
+    other strides and the length of that dimension are multiples of four."""
 
-    left: DType
-    right: DType
+    dtype: DType
+    along_k: bool
+    quads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulSpec:
+    """What a matmul kernel is generated for."""
+
+    left: OperandForm
+    right: OperandForm
     accumulate: DType
     batch_rank: int
     tile: Tile
-    left_by_rows: bool
-    right_by_rows: bool
 
 
 def matmul_accumulator(result: DType) -> DType:
@@ -70,40 +78,41 @@ def matmul_accumulator(result: DType) -> DType:
 def matmul_kernel(spec: MatmulSpec) -> Kernel:
     """The kernel of a product."""
     tile, types = spec.tile, shader_type(spec.accumulate)
-    layout = f"{'r' if spec.left_by_rows else 'c'}{'r' if spec.right_by_rows else 'c'}"
+    layout = "".join(
+        ("k" if side.along_k else "i") + ("4" if side.quads else "")
+        for side in (spec.left, spec.right)
+    )
     writer = KernelWriter(
-        f"matmul__{spec.left.name}_{spec.right.name}__{spec.accumulate.name}"
-        f"__{tile.rows}x{tile.columns}x{tile.depth}_{layout}{spec.batch_rank}",
+        f"matmul__{spec.left.dtype.name}_{spec.right.dtype.name}__{spec.accumulate.name}"
+        f"__{tile.rows}x{tile.columns}x{tile.depth}_{layout}_{spec.batch_rank}",
         tile.workgroup_size,
     )
     writer.words(_BATCH + 3 * spec.batch_rank)
-    writer.needs(
-        shader_type(spec.left).features | shader_type(spec.right).features | types.features
-    )
-    writer.buffer("left", shader_type(spec.left).storage, Access.READ)
-    writer.buffer("right", shader_type(spec.right).storage, Access.READ)
+    for name, side in (("left", spec.left), ("right", spec.right)):
+        stored = shader_type(side.dtype)
+        writer.needs(stored.features | types.features)
+        writer.buffer(name, stored.quad_storage if side.quads else stored.storage, Access.READ)
     writer.buffer("result", types.storage, Access.WRITE)
     group, element = (4, f"vec4<{types.value}>") if _in_fours(spec) else (1, types.value)
     writer.workgroup_array("left_tile", element, tile.depth * tile.rows // group)
     writer.workgroup_array("right_tile", element, tile.depth * tile.columns // group)
     _write_origin(writer, spec)
     _write_accumulators(writer, spec)
-    copies = [*_copies(spec, "left"), *_copies(spec, "right")]
-    for copy in copies:
-        writer.write(*copy.before)
-        writer.write(*copy.load)
+    sides = [_side(spec, "left"), _side(spec, "right")]
+    for side_copy in sides:
+        writer.write(*side_copy.before, *side_copy.load)
     writer.write(
         "var slice = 0u;",
         f"while slice < {param(_SLICES)} {{",
         f"    let stop = min(slice + {INNER_SLICES}u, {param(_SLICES)});",
         "    while slice < stop {",
     )
-    for copy in copies:
-        writer.write(copy.store)
+    for side_copy in sides:
+        writer.write(*side_copy.store)
     writer.write("        workgroupBarrier();")
     # The next slice is on its way while this one is multiplied out. Past the end it is zeros.
-    for copy in copies:
-        writer.write(copy.advance, *copy.load)
+    for side_copy in sides:
+        writer.write(*side_copy.advance, *side_copy.load)
     _write_products(writer, spec)
     writer.write(
         "        workgroupBarrier();",
@@ -123,14 +132,14 @@ def _in_fours(spec: MatmulSpec) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    """One element that a lane copies of each slice: statements before the loop over slices, to
-    load it into a register, to store it, to go on to the next slice."""
+class _SideCopy:
+    """How a lane copies its part of one operand's slices: statements before the loop over slices,
+    to load into registers, to store to workgroup memory, to go on to the next slice."""
 
     before: list[str]
     load: list[str]
-    store: str
-    advance: str
+    store: list[str]
+    advance: list[str]
 
 
 def _write_origin(writer: KernelWriter, spec: MatmulSpec) -> None:
@@ -162,58 +171,102 @@ def _write_accumulators(writer: KernelWriter, spec: MatmulSpec) -> None:
             writer.write(f"var sum_{row}_{column} = {value}();")
 
 
-def _copies(spec: MatmulSpec, side: str) -> list[_Copy]:
-    """What a lane copies of one operand's slices, zeros where the matrix ends. Lanes go along the
-    dimension whose neighbours are neighbours in memory."""
-    tile, size = spec.tile, spec.tile.workgroup_size
-    is_left = side == "left"
-    dtype = spec.left if is_left else spec.right
+def _side(spec: MatmulSpec, name: str) -> _SideCopy:
+    """The copying of one operand, zeros where the matrix ends.
+
+    Lanes go along the dimension whose neighbours are neighbours in memory, one or four elements
+    each, and then in steps of all lanes together; so place and address of a step differ from the
+    lane's first by what is the same for all, and cost no registers.
+    """
+    tile, is_left = spec.tile, name == "left"
+    side = spec.left if is_left else spec.right
     length = tile.rows if is_left else tile.columns
-    along_k = spec.left_by_rows if is_left else not spec.right_by_rows
     origin, bound = ("tile_row", _M) if is_left else ("tile_column", _N)
     word = _LEFT if is_left else _RIGHT
     stride_i, stride_k = (word + 1, word + 2) if is_left else (word + 2, word + 1)
-    value = shader_type(spec.accumulate).value
-    total = tile.depth * length
-    copies = []
-    for start in range(0, total, size):
-        name = f"{side}{start // size}"
-        own = f"(lane + {start}u)" if start else "lane"
-        quotient, rest = (tile.depth, tile.depth) if along_k else (length, length)
-        k = f"{own} % {rest}u" if along_k else f"{own} / {quotient}u"
-        i = f"{own} / {quotient}u" if along_k else f"{own} % {rest}u"
-        inside = f"{origin} + {name}_i < {param(bound)}"
-        if start + size > total:
-            inside = f"{own} < {total}u && {inside}"
-        before = [
-            f"var {name}_k = {k};",
-            f"let {name}_i = {i};",
-            f"let {name}_inside = {inside};",
-            f"var {name}_at = {side}_base + ({origin} + {name}_i) * {param(stride_i)}"
-            f" + {name}_k * {param(stride_k)};",
-            f"let {name}_place = {name}_k * {length}u + {name}_i;",
-            f"var {name}_v = {value}();",
+    width = 4 if side.quads else 1
+    run = (tile.depth if side.along_k else length) // width
+    first = f"lane % {run}u * {width}u" if width > 1 else f"lane % {run}u"
+    i, k = (f"lane / {run}u", first) if side.along_k else (first, f"lane / {run}u")
+    rows = tile.workgroup_size // run
+    assert rows * run == tile.workgroup_size
+    before = [
+        f"let {name}_i = {i};",
+        f"var {name}_k = {k};",
+        f"var {name}_at = {name}_base + ({origin} + {name}_i) * {param(stride_i)}"
+        f" + {name}_k * {param(stride_k)};",
+    ]
+    load: list[str] = []
+    store: list[str] = []
+    total = length if side.along_k else tile.depth
+    for step, start in enumerate(range(0, total, rows)):
+        at_i, at_k = f"{name}_i", f"{name}_k"
+        far = param(stride_i if side.along_k else stride_k)
+        at = f"{name}_at + {start}u * {far}" if start else f"{name}_at"
+        if start and side.along_k:
+            at_i = f"{name}_i + {start}u"
+        elif start:
+            at_k = f"{name}_k + {start}u"
+        inside = f"{origin} + {at_i} < {param(bound)} && {at_k} < {param(_K)}"
+        # More lanes than a slice has elements.
+        used = f"lane / {run}u + {start}u < {total}u" if start + rows > total else ""
+        values = [f"{name}{step}_{n}" for n in range(width)]
+        reading = _reading(spec, side, name, at, values)
+        zero = f"{shader_type(spec.accumulate).value}()"
+        before += [f"var {value} = {zero};" for value in values]
+        load += [f"{value} = {zero};" for value in values]
+        load += [f"if {inside}{' && ' + used if used else ''} {{"]
+        load += [f"    {line}" for line in reading]
+        load += ["}"]
+        writes = _storing(spec, side, name, start, length, values)
+        store += [f"if {used} {{", *writes, "}"] if used else writes
+    before.append(
+        f"let {name}_place = (lane / {run}u) * {1 if side.along_k else length}u"
+        f" + ({first}) * {length if side.along_k else 1}u;"
+    )
+    advance = [
+        f"{name}_k = {name}_k + {tile.depth}u;",
+        f"{name}_at = {name}_at + {tile.depth}u * {param(stride_k)};",
+    ]
+    return _SideCopy(before, load, store, advance)
+
+
+def _reading(
+    spec: MatmulSpec, side: OperandForm, name: str, at: str, values: list[str]
+) -> list[str]:
+    """Statements that read one element or four into registers."""
+    types = shader_type(side.dtype)
+    if not side.quads:
+        loaded = types.load(name, f"({at})")
+        return [f"let x = {loaded};", f"{values[0]} = {convert('x', side.dtype, spec.accumulate)};"]
+    lines, loads = types.load_quad(name, f"({at}) >> 2u", "x")
+    lines += [
+        f"{value} = {convert(loaded, side.dtype, spec.accumulate)};"
+        for value, loaded in zip(values, loads, strict=True)
+    ]
+    return lines
+
+
+def _storing(
+    spec: MatmulSpec, side: OperandForm, name: str, start: int, length: int, values: list[str]
+) -> list[str]:
+    """Statements that put one element or four into workgroup memory, where element (k, i) of a
+    slice is number k * length + i."""
+    offset = start if side.along_k else start * length
+    apart = length if side.along_k else 1
+    if not _in_fours(spec):
+        return [
+            f"{name}_tile[{name}_place + {offset + n * apart}u] = {value};"
+            for n, value in enumerate(values)
         ]
-        loaded = convert(f"{name}_x", dtype, spec.accumulate)
-        load = [
-            f"{name}_v = {value}();",
-            f"if {name}_inside && {name}_k < {param(_K)} {{",
-            f"    let {name}_x = {shader_type(dtype).load(side, f'{name}_at')};",
-            f"    {name}_v = {loaded};",
-            "}",
-        ]
-        place = f"{side}_tile[{name}_place]"
-        if _in_fours(spec):
-            place = f"{side}_tile[{name}_place >> 2u][{name}_place & 3u]"
-        store = f"{place} = {name}_v;"
-        if start + size > total:
-            store = f"if {own} < {total}u {{ {store} }}"
-        advance = (
-            f"{name}_k = {name}_k + {tile.depth}u; "
-            f"{name}_at = {name}_at + {tile.depth}u * {param(stride_k)};"
-        )
-        copies.append(_Copy(before, load, store, advance))
-    return copies
+    if len(values) == 4 and not side.along_k:
+        four = f"vec4<{shader_type(spec.accumulate).value}>({', '.join(values)})"
+        return [f"{name}_tile[({name}_place + {offset}u) >> 2u] = {four};"]
+    lines = []
+    for n, value in enumerate(values):
+        place = f"{name}_place + {offset + n * apart}u"
+        lines.append(f"{name}_tile[({place}) >> 2u][({place}) & 3u] = {value};")
+    return lines
 
 
 def _lane_places(spec: MatmulSpec, side: str) -> list[str]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from gpuwire.ir.graphs import Node
 from gpuwire.ir.tensors import TensorType
-from gpuwire.kernels.matmul import MatmulSpec, Tile, matmul_accumulator, matmul_kernel
+from gpuwire.kernels.matmul import (
+    MatmulSpec,
+    OperandForm,
+    Tile,
+    matmul_accumulator,
+    matmul_kernel,
+)
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.lowering.builder import PlanBuilder
 from gpuwire.lowering.facts import DeviceFacts
-from gpuwire.lowering.layouts import Placed, broadcast_strides, collapsed
+from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
 
 SMALL = Tile(16, 16, 16, 1, 1)
@@ -41,13 +47,11 @@ def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) 
     batches = product.type.size // (m * n)
     tile = _tile(builder.facts, product, m, n, batches)
     spec = MatmulSpec(
-        left.dtype,
-        right.dtype,
+        _form(left, -2, -1, left_batch),
+        _form(right, -1, -2, right_batch),
         product.dtype,
         len(lengths),
         tile,
-        left_by_rows=abs(left.strides[-1]) <= abs(left.strides[-2]),
-        right_by_rows=abs(right.strides[-1]) <= abs(right.strides[-2]),
     )
     kernel = builder.kernels.kernel(spec, lambda: matmul_kernel(spec))
     tiles_m, tiles_n = -(-m // tile.rows), -(-n // tile.columns)
@@ -66,6 +70,15 @@ def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) 
     words += [*lengths, *left_batch, *right_batch]
     buffers = [window.buffer for window in windows] + [builder.whole(product, "matmul")]
     builder.launch(kernel, tiles_m * tiles_n * batches, buffers, words)
+
+
+def _form(side: Placed, along_i: int, along_k: int, batch: Strides) -> OperandForm:
+    """How to read one operand, whose axis `along_k` is summed over."""
+    i, k = side.strides[along_i], side.strides[along_k]
+    by_k = abs(k) <= abs(i)
+    near, far, length = (k, i, side.shape[along_k]) if by_k else (i, k, side.shape[along_i])
+    quads = near == 1 and all(number % 4 == 0 for number in (far, side.offset, length, *batch))
+    return OperandForm(side.dtype, by_k, quads)
 
 
 def _batch_strides(side: Placed, batch: tuple[int, ...]) -> tuple[int, ...]:
