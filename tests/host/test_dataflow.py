@@ -8,14 +8,18 @@ import numpy as np
 
 from gpuwire.errors import (
     ExecutionError,
+    LimitBreached,
     OutOfMemory,
     SessionError,
     ShapeError,
     UnknownTensor,
     UploadTooLarge,
 )
-from gpuwire.host.channel_messages import UploadBroken, UploadRefused, UploadWanted
-from gpuwire.ir.attributes import SliceAttributes
+from gpuwire.host import dataflow, tensors
+from gpuwire.host.channel_messages import SessionBroken, UploadBroken, UploadRefused, UploadWanted
+from gpuwire.host.envelopes import unpack_error
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.attributes import CastAttributes, SliceAttributes
 from gpuwire.ir.tensors import TensorType
 from gpuwire.wire.messages import Done, Failed
 from gpuwire.wire.records import from_record
@@ -260,5 +264,46 @@ def test_concurrent_work_of_many_sessions(front, runner) -> None:
     async def scenario() -> None:
         results = await asyncio.gather(*(one(number) for number in range(8)))
         assert results == [[number + 29.0] * 4 for number in range(8)]
+
+    runner.run(scenario())
+
+
+def test_a_step_on_the_host_holds_back_only_what_reads_it(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        complex_ = CastAttributes(dt.complex64)
+        front.tasks(
+            session,
+            register(1, [0, 1, 2, 3]),
+            operation("cast", (1,), 2, complex_),
+            operation("sin", (2,), 3),  # of complex numbers: NumPy does it on the host
+            operation("real", (3,), 4),
+            add(4, 1.0, 5),
+            sync(20),
+            drop(2, 3, 4),
+        )
+        result = np.frombuffer(await front.read(session, 5), np.float32)
+        np.testing.assert_allclose(result, np.sin([0, 1, 2, 3]) + 1, rtol=1e-6)
+        assert isinstance(await front.reply(session, 20), Done)
+        assert await front.end(session) == 32
+
+    runner.run(scenario())
+
+
+def test_a_session_has_so_many_streams_and_tensors_and_no_more(front, runner, monkeypatch) -> None:
+    monkeypatch.setattr(dataflow, "MAX_STREAMS", 3)
+    monkeypatch.setattr(tensors, "MAX_TENSORS", 3)
+
+    async def scenario() -> None:
+        for stream in (1, 0):
+            session = front.open()
+            tasks = [register(i, [i], stream=i * stream) for i in range(1, 5)]
+            front.tasks(session, *tasks[:3], sync(9, stream=None))
+            assert isinstance(await front.reply(session, 9), Done)
+            front.tasks(session, tasks[3])
+            broken = unpack_error((await front.message(SessionBroken)).payload)
+            assert isinstance(broken, LimitBreached)
+            assert broken.limit == 3
+            await front.end(session)
 
     runner.run(scenario())

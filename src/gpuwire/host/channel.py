@@ -40,7 +40,7 @@ class Channel(asyncio.Protocol):
         """The channel over one end of a socket pair, which it owns from now on."""
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_connection(lambda: cls(handle, lost), sock=connected)
+        _, channel = await loop.create_unix_connection(lambda: cls(handle, lost), sock=connected)
         return channel
 
     def send(self, message: ChannelMessage) -> None:
