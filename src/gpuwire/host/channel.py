@@ -1,7 +1,7 @@
 """The channel between the front and one device host: messages over a local socket.
 
-A hop is one `send` and one `recv`: 40 to 60 µs from process to process on a 2-core machine, most
-of it the kernel waking the other side.
+A hop is one `send` and one `recv`. From process to process on a 2-core machine, half of a round
+trip: 30 µs for a small message, 63 µs with 16 KiB behind it, most of it the kernel waking the other side.
 """
 
 from __future__ import annotations
