@@ -1,7 +1,7 @@
 """The channel between the front and one device host: messages over a local socket.
 
 A hop is one `send` and one `recv`. From process to process on a 2-core machine, half of a round
-trip: 30 µs for a small message, 63 µs with 16 KiB behind it, most of it the kernel waking the other side.
+trip: 30 µs for a small message, 63 µs with 16 KiB behind it; most is the kernel's waking.
 """
 
 from __future__ import annotations
