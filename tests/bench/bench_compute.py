@@ -149,7 +149,7 @@ def measure_sweep(report: Report, device: Device, control: int) -> None:
         body = chain(device, nbytes)
         graph = capture(device, body)
         launched, replayed = [], []
-        for _ in range(11 if nbytes < MIB else 5):
+        for _ in range(15):
             launched += repeat(lambda body=body: (body(), device.sync()), 1, warm_up=0)
             replayed += repeat(
                 lambda graph=graph: (device.server.replay(graph), device.sync()), 1, warm_up=0

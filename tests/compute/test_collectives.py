@@ -20,12 +20,12 @@ def pair(runtime_directory, work_class, tmp_path):
 
     def make(device):
         communication = CommunicationOptions(device, "pair", tmp_path, 20.0)
-        work = work_class(WgpuServer.init(0, communication=communication))
-        work.server.comm_init(DEVICES)
-        return work
+        return work_class(WgpuServer.init(0, communication=communication))
 
-    made = [thread.submit(make, device) for thread, device in zip(threads, DEVICES, strict=True)]
-    works = [future.result(60) for future in made]
+    works = [
+        thread.submit(make, device).result(60)
+        for thread, device in zip(threads, DEVICES, strict=True)
+    ]
 
     def both(part):
         futures = [
@@ -34,6 +34,7 @@ def pair(runtime_directory, work_class, tmp_path):
         ]
         return [future.result(60) for future in futures]
 
+    both(lambda work, rank: work.server.comm_init(DEVICES))
     yield both
     both(lambda work, rank: work.server.close())
     for thread in threads:

@@ -244,7 +244,8 @@ def _request_device(
     callback = ffi.callback(signature, arrived)
     info.callback = callback
     lib.wgpuAdapterRequestDevice(adapter._internal, descriptor, info[0])
-    lib.wgpuInstanceProcessEvents(get_wgpu_instance())
+    if not outcome:
+        lib.wgpuInstanceProcessEvents(get_wgpu_instance())
     del native_limits
     if not outcome:
         raise RuntimeError("the adapter gave no answer")

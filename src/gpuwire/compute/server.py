@@ -162,7 +162,8 @@ class WgpuServer:
     ) -> WgpuServer:
         """The server of the adapter with that index in `adapters.adapters()`.
 
-        Raises NoAdapter, NoSuchDevice.
+        Open one at a time: two threads that open devices at once make NVIDIA's driver or
+        wgpu-native end the process. Raises NoAdapter, NoSuchDevice.
         """
         opened = open_adapter(device_id)
         properties = opened.properties
@@ -499,8 +500,9 @@ class WgpuServer:
             return
         self._closed = True
         self._collectives.close()
-        # The library keeps pointers to our callbacks until the work they wait for has ended.
-        self._poller.wait_for_work()
+        if self._device.lost is None:
+            # The library keeps pointers to our callbacks until the work they wait for has ended.
+            self._poller.wait_for_work()
         self._captures.clear()
         self._scheduler.close()
         self._readbacks.pool.closed = self._uploads.pool.closed = True
