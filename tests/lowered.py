@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpuwire.ir.graphs import OpGraph, single_node_graph
 from gpuwire.ir.operations import OPERATIONS, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.lowering import Lowering, Value
+from gpuwire.lowering.facts import DeviceFacts, device_facts
 from gpuwire.lowering.steps import descriptor
 
 Array = npt.NDArray[Any]
@@ -25,9 +27,20 @@ Array = npt.NDArray[Any]
 class Machine:
     """One device with its lowering; everything runs on stream 0."""
 
-    def __init__(self, device_id: int = 0) -> None:
-        self.server = WgpuServer.init(device_id)
-        self.lowering = Lowering(self.server)
+    def __init__(
+        self,
+        device_id: int = 0,
+        *,
+        server: WgpuServer | None = None,
+        facts: DeviceFacts | None = None,
+    ) -> None:
+        self.server = server or WgpuServer.init(device_id)
+        self.lowering = Lowering(self.server, facts=facts)
+
+    def assuming(self, **facts: object) -> Machine:
+        """The same device, planned for as if it were another."""
+        own = device_facts(self.server.utilities().properties)
+        return Machine(server=self.server, facts=replace(own, **facts))  # type: ignore[arg-type]
 
     def upload(self, array: Array) -> Value:
         """A contiguous tensor of these elements."""

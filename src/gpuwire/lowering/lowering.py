@@ -18,9 +18,9 @@ from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.lowering.builder import KernelCache
-from gpuwire.lowering.facts import device_facts
+from gpuwire.lowering.facts import DeviceFacts, device_facts
 from gpuwire.lowering.plan_cache import PlanCache
-from gpuwire.lowering.planner import check_dtype, plan_graph
+from gpuwire.lowering.planner import check_dtype, plan_contiguous, plan_graph
 from gpuwire.lowering.steps import Plan
 from gpuwire.lowering.values import Value, contiguous_value
 
@@ -36,12 +36,22 @@ class Lowering:
     """
 
     def __init__(
-        self, server: WgpuServer, *, max_graphs: int = MAX_GRAPHS, max_layouts: int = MAX_LAYOUTS
+        self,
+        server: WgpuServer,
+        *,
+        facts: DeviceFacts | None = None,
+        max_graphs: int = MAX_GRAPHS,
+        max_layouts: int = MAX_LAYOUTS,
     ) -> None:
+        """`facts`: what planning assumes of the device; its adapter's own properties unless given.
+        `max_graphs`, `max_layouts`: how many plans are kept."""
         self._server = server
-        self._facts = device_facts(server.utilities().properties)
+        self._facts = facts or device_facts(server.utilities().properties)
         self._kernels = KernelCache()
         self._plans = PlanCache(max_graphs, max_layouts)
+        # Apart from the plans of graphs: a cast's result may follow its operand's memory, a
+        # contiguous copy may not.
+        self._copies = PlanCache(max_graphs, max_layouts)
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
@@ -52,6 +62,11 @@ class Lowering:
     def kernel_count(self) -> int:
         """Kernels generated so far."""
         return len(self._kernels)
+
+    @property
+    def plan_count(self) -> int:
+        """Graphs of which plans are kept."""
+        return len(self._plans)
 
     def allocate(self, type_: TensorType, stream: int) -> Value:
         """An uninitialised contiguous tensor. Raises `OutOfMemory`, `UnsupportedDType`."""
@@ -66,7 +81,11 @@ class Lowering:
         takes."""
         if value.offset == 0 and value.is_contiguous:
             return value
-        plan = self._plan(_copy_graph(value.type), (value,))
+        graph, layout = _copy_graph(value.type), (value.strides, value.offset)
+        plan = self._copies.find(graph, (layout,))
+        if plan is None:
+            plan = plan_contiguous(value.type, layout, self._kernels, self._facts)
+            self._copies.add(graph, (layout,), plan)
         copies = plan.run(self._server, (value,), (), stream)
         assert isinstance(copies, tuple)
         return copies[0]
@@ -87,15 +106,19 @@ class Lowering:
         return self._plan(graph, inputs).run(self._server, inputs, scalars, stream)
 
     def _plan(self, graph: OpGraph, inputs: Sequence[Value]) -> Plan:
+        found = tuple([value.type for value in inputs])
+        if found != graph.inputs:
+            raise ArgumentError(f"the graph takes {_listed(graph.inputs)}, not {_listed(found)}")
         layouts = tuple([(value.strides, value.offset) for value in inputs])
         plan = self._plans.find(graph, layouts)
         if plan is None:
-            found = tuple(value.type for value in inputs)
-            if found != graph.inputs:
-                raise ArgumentError(f"the graph takes {graph.inputs}, not {found}")
             plan = plan_graph(graph, layouts, self._kernels, self._facts)
             self._plans.add(graph, layouts, plan)
         return plan
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return ", ".join(str(type_) for type_ in types) or "nothing"
 
 
 def _copy_graph(type_: TensorType) -> OpGraph:

@@ -11,7 +11,6 @@ from gpuwire.kernels.matmul import (
     matmul_accumulator,
     matmul_kernel,
 )
-from gpuwire.kernels.shader_types import shader_type
 from gpuwire.lowering.builder import PlanBuilder
 from gpuwire.lowering.facts import DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
@@ -20,6 +19,8 @@ from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
 SMALL = Tile(16, 16, 16, 1, 1)
 MIDDLE = Tile(64, 64, 16, 4, 4)
 LARGE = Tile(128, 128, 8, 8, 8)
+# Measured on an H200 (132 multiprocessors), float32, TFLOP/s for n = 256, 1024, 4096: SMALL 0.7, 5,
+# 6; MIDDLE 0.5, 17, 29; LARGE 0.3, 9, 31. Below two workgroups for each multiprocessor size loses.
 
 
 def plan_matmul(builder: PlanBuilder, node: Node, left: Placed, right: Placed) -> Placed:
@@ -88,14 +89,14 @@ def _batch_strides(side: Placed, batch: tuple[int, ...]) -> tuple[int, ...]:
 
 def _tile(facts: DeviceFacts, product: Placed, m: int, n: int, batches: int) -> Tile:
     """The largest tile that still gives the device enough workgroups and fits its memory."""
-    size = shader_type(product.dtype).dtype.itemsize
+    size = product.dtype.itemsize
     for tile in (LARGE, MIDDLE):
         workgroups = -(-m // tile.rows) * -(-n // tile.columns) * batches
         shared = (tile.rows + tile.columns) * tile.depth * size
         if (
             min(m, n) >= tile.rows // 2
-            and workgroups >= (64 if tile is LARGE else 4)
-            and size <= 4
+            and workgroups >= (256 if tile is LARGE else 32)
+            and size <= (4 if tile is LARGE else 8)
             and shared <= facts.max_workgroup_memory
             and tile.workgroup_size <= facts.max_workgroup_invocations
         ):

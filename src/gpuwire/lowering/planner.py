@@ -56,6 +56,15 @@ def plan_graph(
     return builder.finish([made[output.index] for output in graph.outputs])
 
 
+def plan_contiguous(
+    type_: TensorType, layout: Layout, kernels: KernelCache, facts: DeviceFacts
+) -> Plan:
+    """The plan of a row-major copy of one input. Raises `LaunchError`."""
+    builder = PlanBuilder(kernels, facts, 1)
+    strides, offset = layout
+    return builder.finish([plan_copy(builder, Placed(0, type_, strides, offset), type_)])
+
+
 def check_dtype(facts: DeviceFacts, type_: TensorType) -> None:
     """Raise `UnsupportedDType` for a type that the device lacks."""
     if type_.dtype in facts.dtypes:
