@@ -23,6 +23,7 @@ from gpuwire.transport.engine import Datagram, Event
 from gpuwire.transport.engine_aioquic import AioquicEngine, client_engine, server_engine
 
 DEFAULT_OPTIONS = TransportOptions()
+SMALL_DATAGRAMS = TransportOptions(datagram_bytes=1_200)
 CLIENT_ADDRESS = ("192.0.2.1", 1000)
 SERVER_ADDRESS = ("192.0.2.2", 4433)
 
@@ -195,7 +196,7 @@ class EnginePair:
 def engines(identity: Identity) -> Callable[..., EnginePair]:
     """`engines(options)` gives a pair whose handshake is done."""
 
-    def make(options: TransportOptions = DEFAULT_OPTIONS, **link: Any) -> EnginePair:
+    def make(options: TransportOptions = SMALL_DATAGRAMS, **link: Any) -> EnginePair:
         trust = PinnedKey(identity.fingerprint)
         client = client_engine("host", trust, options, is_loopback=False)
         pair = EnginePair(client, options, identity, **link)

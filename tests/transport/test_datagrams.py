@@ -28,7 +28,7 @@ class Heard:
         self.errors.append(error)
         self._news.set()
 
-    def refused_size(self) -> None:
+    def refused_size(self, address: Any, size: int) -> None:
         self.too_large += 1
 
     async def until(self, condition: Callable[[], bool]) -> None:

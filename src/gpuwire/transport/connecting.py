@@ -21,6 +21,7 @@ from gpuwire.transport.connection import MAPPED_IPV4, Connection
 from gpuwire.transport.datagrams import DatagramSocket
 from gpuwire.transport.engine import Address, Datagram, Terminated
 from gpuwire.transport.engine_aioquic import client_engine
+from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.trust import Trust
 
@@ -167,8 +168,8 @@ class ClientEndpoint:
 
     # --- Endpoint ------------------------------------------------------------------------------
 
-    def send(self, datagrams: Sequence[Datagram]) -> None:
-        self._socket.send(datagrams)
+    def send(self, datagrams: Sequence[Datagram], offload: Offload) -> None:
+        self._socket.send(datagrams, offload)
 
     def connection_id_issued(self, connection: Connection, connection_id: bytes) -> None:
         """All that arrives at this socket is for the one connection."""
@@ -206,8 +207,8 @@ class ClientEndpoint:
                     LinkLost(f"nothing listens at {place} any more: the server is gone")
                 )
 
-    def _handle_too_large(self) -> None:
-        self._connection.handle_too_large()
+    def _handle_too_large(self, address: Address, size: int) -> None:
+        self._connection.handle_too_large(size)
 
     def _fail(self, error: ConnectError) -> None:
         if not self._outcome.done():

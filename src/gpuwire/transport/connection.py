@@ -11,6 +11,7 @@ from gpuwire.errors import GpuwireError, ProtocolError
 from gpuwire.transport.closing import close_cause
 from gpuwire.transport.driver import EngineDriver
 from gpuwire.transport.engine import (
+    Address,
     ConnectionIdIssued,
     ConnectionIdRetired,
     Datagram,
@@ -23,6 +24,7 @@ from gpuwire.transport.engine import (
     StreamWasStopped,
     Terminated,
 )
+from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.path import PathInfo
 from gpuwire.transport.streams import (
@@ -40,7 +42,7 @@ MAPPED_IPV4 = "::ffff:"
 class Endpoint(Protocol):
     """Whoever owns the socket, as its connections see it."""
 
-    def send(self, datagrams: Sequence[Datagram]) -> None:
+    def send(self, datagrams: Sequence[Datagram], offload: Offload) -> None:
         """Puts datagrams on the wire."""
 
     def connection_id_issued(self, connection: Connection, connection_id: bytes) -> None:
@@ -67,7 +69,7 @@ class Connection:
         self._engine = engine
         self._endpoint = endpoint
         self._options = options
-        self._driver = EngineDriver(engine, endpoint.send, self._handle_event)
+        self._driver = EngineDriver(engine, endpoint.send, self._handle_event, options)
         self._sending: dict[int, SendStream] = {}
         self._receiving: dict[int, ReceiveStream] = {}
         self._arrived_control: deque[Stream] = deque()
@@ -114,6 +116,9 @@ class Connection:
             bytes_received=self._driver.bytes_received,
             congestion_window_bytes=self._engine.congestion_window_bytes,
             packets_lost=self._engine.packets_lost,
+            packets_sent=self._engine.packets_sent,
+            datagram_search=self._engine.datagram_search,
+            offload=self._driver.offload.info,
         )
 
     def close(self, error_code: int = 0, reason: str = "") -> None:
@@ -151,9 +156,13 @@ class Connection:
             failure.__cause__ = error
             self.abandon(failure)
 
-    def handle_too_large(self) -> None:
+    def handle_too_large(self, size: int) -> None:
         """The system refused a datagram for its size."""
-        self._engine.limit_datagrams()
+        self._driver.datagram_refused(size)
+
+    def is_at(self, address: Address) -> bool:
+        """Whether the peer is there now."""
+        return bool(self._engine.address == address)
 
     def start(self) -> None:
         """Sends the first flight."""

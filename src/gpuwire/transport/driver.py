@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from gpuwire.transport.datagrams import HAS_OFFLOAD
 from gpuwire.transport.engine import Datagram, Event, QuicEngine, Terminated
+from gpuwire.transport.offload import Offload
+from gpuwire.transport.options import TransportOptions
 
 
 class EngineDriver:
     """Calls an engine in the order that it wants and hands its events on.
 
-    `send(datagrams)` puts datagrams on the wire; `handle(event)` takes each event, in order.
+    `send(datagrams, offload)` puts datagrams on the wire, together where `offload` allows it;
+    `handle(event)` takes each event, in order.
     """
 
     def __init__(
         self,
         engine: QuicEngine,
-        send: Callable[[Sequence[Datagram]], None],
+        send: Callable[[Sequence[Datagram], Offload], None],
         handle: Callable[[Event], None],
+        options: TransportOptions,
     ) -> None:
         self._engine = engine
         self._send = send
@@ -28,6 +33,10 @@ class EngineDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._is_stopped = False
+        self.offload = Offload(
+            wanted=options.segmentation_offload, available=HAS_OFFLOAD, tell=options.tell
+        )
+        self._watches_offload = self.offload.is_active
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -37,7 +46,10 @@ class EngineDriver:
             return
         for data, _ in datagrams:
             self.bytes_received += len(data)
-        self._engine.receive(datagrams, self._loop.time())
+        now = self._loop.time()
+        self._engine.receive(datagrams, now)
+        if self._watches_offload:
+            self._watch_offload(now)
         self._dispatch()
         self.transmit()
 
@@ -57,7 +69,7 @@ class EngineDriver:
         if datagrams:
             for data, _ in datagrams:
                 self.bytes_sent += len(data)
-            self._send(datagrams)
+            self._send(datagrams, self.offload)
         self._dispatch()
         if self._engine.has_more_to_send:
             self.transmit_soon()
@@ -71,6 +83,20 @@ class EngineDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._transmission = self._timer = None
+
+    def datagram_refused(self, size: int) -> None:
+        """The system refused a datagram for its size."""
+        self._engine.datagram_refused(size, self._loop.time())
+
+    def _watch_offload(self, now: float) -> None:
+        engine = self._engine
+        self.offload.observe(
+            sent=engine.packets_sent,
+            lost=engine.packets_lost,
+            now=now,
+            round_trip=engine.round_trip.smoothed or 0.0,
+            timeouts=engine.timeouts_in_a_row,
+        )
 
     def _dispatch(self) -> None:
         for event in self._engine.events():
@@ -100,6 +126,8 @@ class EngineDriver:
         # The loop's clock may lie a little before the time that it woke up for.
         if due is not None and due <= now + 1e-6:
             self._engine.handle_timer(max(now, due))
+            if self._watches_offload:
+                self._watch_offload(now)
             self._dispatch()
             self.transmit()
         else:

@@ -177,8 +177,8 @@ class QuicEngine(Protocol):
     def close(self, error_code: int, reason: str) -> None:
         """Ends the connection, telling the peer in the next datagram."""
 
-    def limit_datagrams(self) -> None:
-        """A full datagram did not fit the path: go back to what every path takes."""
+    def datagram_refused(self, size: int, now: float) -> None:
+        """The system refused to send a datagram of this size."""
 
     @property
     def unconsumed_bytes(self) -> int:
@@ -201,5 +201,17 @@ class QuicEngine(Protocol):
         """What may be under way unacknowledged."""
 
     @property
+    def datagram_search(self) -> str:
+        """How that size was found, in words."""
+
+    @property
+    def packets_sent(self) -> int:
+        """Packets sent that count against the window."""
+
+    @property
     def packets_lost(self) -> int:
         """Packets declared lost."""
+
+    @property
+    def timeouts_in_a_row(self) -> int:
+        """Probe timeouts since anything was acknowledged (RFC 9002 section 6.2)."""

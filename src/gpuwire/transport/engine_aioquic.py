@@ -65,9 +65,7 @@ class AioquicEngine:
         self._quic.connect(address, now)
 
     def receive(self, datagrams: Sequence[Datagram], now: float) -> None:
-        receive_datagram = self._quic.receive_datagram
-        for data, address in datagrams:
-            receive_datagram(data, address, now)
+        self._quic.receive_batch(datagrams, now)
 
     def datagrams_to_send(self, now: float) -> list[Datagram]:
         if not self._quic._network_paths:
@@ -130,8 +128,8 @@ class AioquicEngine:
             self._quic.cause = TerminationCause.CLOSED_HERE
         self._quic.close(error_code=error_code, reason_phrase=reason)
 
-    def limit_datagrams(self) -> None:
-        self._quic.limit_datagrams()
+    def datagram_refused(self, size: int, now: float) -> None:
+        self._quic.datagram_refused(size, now)
 
     @property
     def unconsumed_bytes(self) -> int:
@@ -154,12 +152,24 @@ class AioquicEngine:
         return self._quic.congestion.congestion_window
 
     @property
+    def datagram_search(self) -> str:
+        return self._quic.size_search.story
+
+    @property
+    def packets_sent(self) -> int:
+        return self._quic.congestion.packets_sent
+
+    @property
     def packets_lost(self) -> int:
         return self._quic.congestion.packets_lost
 
-    def _translate(self, event: quic_events.QuicEvent) -> Event | None:
-        if isinstance(event, quic_events.StreamDataReceived):
-            return StreamData(event.stream_id, event.data, event.end_stream)
+    @property
+    def timeouts_in_a_row(self) -> int:
+        return self._quic._loss._pto_count
+
+    def _translate(self, event: quic_events.QuicEvent | StreamData) -> Event | None:
+        if isinstance(event, StreamData):
+            return event
         if isinstance(event, quic_events.HandshakeCompleted):
             if event.alpn_protocol != ALPN:
                 self._quic.cause = TerminationCause.NO_COMMON_VERSION

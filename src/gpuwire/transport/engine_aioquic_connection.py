@@ -7,6 +7,7 @@ and in the other `engine_aioquic_*` modules, and nowhere else.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioquic import tls
@@ -17,20 +18,14 @@ from aioquic.quic.packet import QuicFrameType, QuicPacketType
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from gpuwire.transport.congestion import CoarsePacer, MeasuringReno
+from gpuwire.transport.datagram_size import DatagramSizeSearch
 from gpuwire.transport.engine import Datagram, TerminationCause
 from gpuwire.transport.engine_aioquic_sending import SchedulingQuic
 from gpuwire.transport.fingerprints import fingerprint_of
-from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
+from gpuwire.transport.options import TransportOptions
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
-
-SIZE_PROBES = 3
-"""A size that was lost so often does not pass (RFC 8899 section 5.1.2, MAX_PROBES)."""
-
-BLACK_HOLE_TIMEOUTS = 3
-"""Probe timeouts in a row after which large datagrams are blamed."""
 
 
 class Quic(SchedulingQuic):
@@ -49,46 +44,38 @@ class Quic(SchedulingQuic):
         # A warning about every broken peer on the server's stderr helps nobody: the cause is in
         # `Terminated`. A logger outside the registry that is switched off costs least.
         self._logger = logging.Logger("aioquic", logging.CRITICAL + 1)  # type: ignore[assignment]
-        self._loss._logger = None
-        self.congestion = MeasuringReno(max_datagram_size=self._max_datagram_size)
-        self._loss._cc = self.congestion
-        self._loss._pacer = CoarsePacer(max_datagram_size=self._max_datagram_size)
         self._pinned = pinned
         self.peer_fingerprint: str | None = None
         self.cause: TerminationCause | None = None
-        self._size_target = largest_datagram_bytes
-        self._size_probes_left = SIZE_PROBES
-        self._size_probe_under_way = False
+        self.size_search = DatagramSizeSearch(most=largest_datagram_bytes)
 
     @property
     def is_over(self) -> bool:
         """Ended, and whatever had to be said to the peer is said."""
         return self._close_event is not None and not self._close_pending
 
-    def set_datagram_bytes(self, size: int) -> None:
-        """Sends full datagrams of `size` bytes from now on."""
-        self._max_datagram_size = size
-        self.congestion.set_datagram_bytes(size)
-        pacer = self._loss._pacer
-        assert isinstance(pacer, CoarsePacer)
-        pacer.set_datagram_bytes(size)
+    def receive_batch(self, datagrams: Sequence[Datagram], now: float) -> None:
+        super().receive_batch(datagrams, now)
+        loss = self._loss
+        if loss.large_acknowledged:
+            loss.large_acknowledged = False
+            self.size_search.large_acknowledged()
+        if loss.large_lost:
+            if self.size_search.large_lost(loss.large_lost, now):
+                self._take_size()
+            loss.large_lost = 0
 
-    def limit_datagrams(self) -> None:
-        """Goes back to the smallest full datagram, for good."""
-        self._size_target = 0
-        self.set_datagram_bytes(SMALLEST_DATAGRAM_BYTES)
+    def datagram_refused(self, size: int, now: float) -> None:
+        """The system refused a datagram for its size."""
+        self.size_search.refused(size, now)
+        self._take_size()
 
     def datagrams_to_send(self, now: float) -> list[Datagram]:
-        self.has_more_to_send = False
         datagrams = super().datagrams_to_send(now)
-        if (
-            self._size_target > self._max_datagram_size
-            and self._handshake_confirmed
-            and self._size_probes_left
-            and not self._size_probe_under_way
-            and self._state not in END_STATES
-        ):
-            datagrams += self._size_probe(now)
+        if self._handshake_confirmed and self._state not in END_STATES:
+            size = self.size_search.next_probe(now)
+            if size is not None:
+                datagrams += self._size_probe(size, now)
         return datagrams
 
     # --- The handshake, and the end -----------------------------------------------------------
@@ -135,20 +122,24 @@ class Quic(SchedulingQuic):
         if self._close_event is None and self._close_at is not None and now >= self._close_at:
             self.cause = TerminationCause.SILENCE
         super().handle_timer(now)
-        if (
-            self._loss._pto_count >= BLACK_HOLE_TIMEOUTS
-            and self._max_datagram_size > SMALLEST_DATAGRAM_BYTES
-        ):
-            self.limit_datagrams()
+        if self.size_search.timed_out(self._loss._pto_count, now):
+            self._take_size()
 
     # --- Datagram size ------------------------------------------------------------------------
 
-    def _size_probe(self, now: float) -> list[Datagram]:
+    def _take_size(self) -> None:
+        size = self.size_search.size
+        if size != self._max_datagram_size:
+            self._max_datagram_size = size
+            self.congestion.set_datagram_bytes(size)
+
+    def _size_probe(self, size: int, now: float) -> list[Datagram]:
         """One padded PING of the size that is hoped for (RFC 9000 section 14.4)."""
+        self.size_search.probe_sent(size)
         builder = QuicPacketBuilder(
             host_cid=self.host_cid,
             is_client=self._is_client,
-            max_datagram_size=self._size_target,
+            max_datagram_size=size,
             packet_number=self._packet_number,
             peer_cid=self._peer_cid.cid,
             spin_bit=self._spin_bit,
@@ -156,12 +147,9 @@ class Quic(SchedulingQuic):
         )
         builder.start_packet(QuicPacketType.ONE_RTT, self._cryptos[tls.Epoch.ONE_RTT])
         frame = builder.start_frame(
-            QuicFrameType.PING,
-            handler=self._on_size_probe_delivery,
-            handler_args=(self._size_target,),
+            QuicFrameType.PING, handler=self._on_size_probe_delivery, handler_args=(size, now)
         )
         frame.push_bytes(bytes(builder.remaining_buffer_space))
-        self._size_probe_under_way = True
         return self._flush_builder(
             builder=builder,
             network_path=self._network_paths[0],
@@ -169,9 +157,11 @@ class Quic(SchedulingQuic):
             now=now,
         )
 
-    def _on_size_probe_delivery(self, delivery: QuicDeliveryState, size: int) -> None:
-        self._size_probe_under_way = False
-        if delivery is not QuicDeliveryState.ACKED:
-            self._size_probes_left -= 1
-        elif size == self._size_target:
-            self.set_datagram_bytes(size)
+    def _on_size_probe_delivery(
+        self, delivery: QuicDeliveryState, size: int, sent_at: float
+    ) -> None:
+        if delivery is QuicDeliveryState.ACKED:
+            self.size_search.probe_acknowledged(size, sent_at)
+        else:
+            self.size_search.probe_lost(size, sent_at)
+        self._take_size()

@@ -1,14 +1,16 @@
-"""aioquic's connection with an order of sending of its own.
+"""aioquic's connection with an order of sending of its own, and a short way for bulk.
 
-Three things differ from aioquic 1.7's `_write_application`:
+Four things differ from aioquic 1.7's `_write_application`:
 
 - control streams go first and bulk streams take turns; aioquic serves all streams alike and walks
   over every open stream for every packet;
 - an acknowledgement rides on any packet that goes out anyway; aioquic sends it by itself 1 ms
   later, one more packet each way per round trip;
-- one call sends one burst, so that a fast upload cannot keep the event loop from reading.
+- one call sends one burst, so that a fast upload cannot keep the event loop from reading;
+- full packets of bulk bytes are made here, a burst at a time (`_bulk_burst`): one STREAM frame
+  without a length, so that neither frame nor packet has a size limit but the datagram's own.
 
-The frames themselves are written by aioquic's private `_write_*_frame` methods.
+All other frames are written by aioquic's private `_write_*_frame` methods.
 """
 
 from __future__ import annotations
@@ -16,34 +18,254 @@ from __future__ import annotations
 from typing import Any
 
 from aioquic import tls
-from aioquic.buffer import size_uint_var
+from aioquic.buffer import encode_uint_var, size_uint_var
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicNetworkPath, stream_is_unidirectional
+from aioquic.quic.connection import END_STATES, QuicNetworkPath, stream_is_unidirectional
 from aioquic.quic.packet import QuicFrameType, QuicPacketType
 from aioquic.quic.packet_builder import QuicPacketBuilder, QuicPacketBuilderStop
 from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 
-from gpuwire.transport.engine_aioquic_windows import CreditedQuic
+from gpuwire.transport.congestion import Pacer, RateControl
+from gpuwire.transport.engine import Datagram
+from gpuwire.transport.engine_aioquic_packets import NUMBER_BYTES, TAG_BYTES, BulkPacket, seal
+from gpuwire.transport.engine_aioquic_receiving import ReceivingQuic
+from gpuwire.transport.engine_aioquic_recovery import Recovery
 from gpuwire.transport.options import TransportOptions
 
 BURST_BYTES = 128 * 1024
-"""A burst ends after this; at the 80 MB/s that plain aioquic reaches at best that is 1.6 ms."""
+"""A burst ends after this: 1 to 2 ms of work."""
 
 SMALLEST_STREAM_FRAME = 16
+LARGEST_BUILT_DATAGRAM = 16_000
+"""aioquic's builder writes lengths in two bytes and so ends at 16,383 (RFC 9000 section 16)."""
+
+LONG_OFFSET = 1 << 30
+"""Offsets up to here take four bytes, larger ones eight."""
+
+PACKETS_OF_A_KEY = 1 << 22
+"""Half of what AES-GCM may seal with one key (RFC 9001 section 6.6: 2^23 packets)."""
 
 
-class SchedulingQuic(CreditedQuic):
+class SchedulingQuic(ReceivingQuic):
     """A connection that sends control before bulk, in bursts."""
 
     def __init__(
         self, configuration: QuicConfiguration, options: TransportOptions, **connection_ids: Any
     ) -> None:
         super().__init__(configuration, options, **connection_ids)
+        self.congestion = RateControl(max_datagram_size=self._max_datagram_size)
+        self._loss: Recovery = Recovery(
+            control=self.congestion,
+            is_client=self._is_client,
+            send_probe=self._send_probe,
+            rtt=configuration.initial_rtt,
+        )
+        self._pacer = Pacer()
         self.has_more_to_send = False
+        self._key_good_until = PACKETS_OF_A_KEY
+        self._builds_bulk = True
         # Of the peer's window, bulk streams leave this to control: streams that nobody reads must
         # not shut out a heartbeat.
         self._control_reserve = options.connection_window_bytes // 16
+
+    def datagrams_to_send(self, now: float) -> list[Datagram]:
+        """What is to be sent now, at most one burst and a few packets of control."""
+        self.has_more_to_send = False
+        if self._state in END_STATES:
+            return []
+        is_plain = (
+            self._handshake_confirmed
+            and not self._close_pending
+            and len(self._network_paths) == 1
+            and self._network_paths[0].is_validated
+        )
+        if not is_plain:
+            return self._built(now, with_bulk=True)
+        datagrams: list[Datagram] = []
+        space = self._spaces[tls.Epoch.ONE_RTT]
+        self._pacing_at = None
+        if (space.ack_at is not None and space.ack_at <= now) or self._has_frames():
+            datagrams = self._built(now, with_bulk=False)
+        if self._bulk_queue:
+            burst, has_tails = self._bulk_burst(space, now)
+            datagrams += burst
+            if has_tails and not self.has_more_to_send and self._pacing_at is None:
+                datagrams += self._built(now, with_bulk=True)
+        if self._pacing_at is None and not self.has_more_to_send:
+            control = self.congestion
+            if control.bytes_in_flight + self._max_datagram_size <= control.congestion_window:
+                control.on_idle()
+        return datagrams
+
+    # --- Bulk, the short way ------------------------------------------------------------------
+
+    def _bulk_burst(self, space: QuicPacketSpace, now: float) -> tuple[list[Datagram], bool]:
+        """Full packets of bulk streams, one stream after another in turns; and whether streams
+        have something to send that fills no packet."""
+        control, size = self.congestion, self._max_datagram_size
+        rate = control.pacing_rate
+        allowance = self._pacer.allowance(now, rate, size)
+        window = control.congestion_window - control.bytes_in_flight
+        most = min(window, allowance, BURST_BYTES if size < BURST_BYTES // 2 else 2 * size) // size
+        queue = self._bulk_queue
+        capacity = size - 1 - len(self._peer_cid.cid) - NUMBER_BYTES - TAG_BYTES
+        number = self._packet_number
+        packets: list[BulkPacket] = []
+        plaintexts: list[bytes] = []
+        idle_streams = tails = 0
+        while len(packets) < most and idle_streams < len(queue):
+            stream = queue[0]
+            run = most - len(packets) if len(queue) == 1 else 1
+            took = self._take_pieces(stream, capacity, run, number, now, packets, plaintexts)
+            number += took
+            if took:
+                idle_streams = 0
+            else:
+                idle_streams += 1
+                tails += self._has_tail(stream, capacity)
+            if took and not stream.sender.buffer_is_empty:
+                queue.rotate(-1)
+            elif took:
+                queue.popleft()
+                del self._ready[stream.stream_id or 0]
+            else:
+                queue.rotate(-1)
+        datagrams = self._sealed(space, packets, plaintexts, now) if packets else []
+        self._note_what_stopped(len(packets), most, window, allowance, rate, now, idle_streams)
+        return datagrams, tails > 0
+
+    def _note_what_stopped(
+        self,
+        count: int,
+        most: int,
+        window: int,
+        allowance: int,
+        rate: float | None,
+        now: float,
+        idle_streams: int,
+    ) -> None:
+        size = self._max_datagram_size
+        if idle_streams >= len(self._bulk_queue) or window < (count + 1) * size:
+            return
+        if count == most and allowance >= (count + 1) * size:
+            self.has_more_to_send = True
+        else:
+            self._pacing_at = self._pacer.due(now, rate, size)
+
+    def _take_pieces(
+        self,
+        stream: QuicStream,
+        capacity: int,
+        most: int,
+        number: int,
+        now: float,
+        packets: list[BulkPacket],
+        plaintexts: list[bytes],
+    ) -> int:
+        """Up to `most` full packets of one stream; returns how many."""
+        sender: Any = stream.sender
+        if not self._is_plain_data(stream):
+            return 0
+        stream_id = encode_uint_var(stream.stream_id or 0)
+        reserve = self._control_reserve
+        took = 0
+        while took < most:
+            pending = sender.next_range()
+            if pending is None:
+                break
+            start, pending_stop = pending
+            is_long = start >= LONG_OFFSET
+            stop = start + capacity - 1 - len(stream_id) - (8 if is_long else 4)
+            highest = sender.highest_offset
+            room = self._remote_max_data - self._remote_max_data_used - reserve
+            if stop > pending_stop or stop > min(highest + room, stream.max_stream_data_remote):
+                break
+            piece, fin = sender.take(start, stop)
+            if stop > highest:
+                self._remote_max_data_used += stop - highest
+            kind = QuicFrameType.STREAM_BASE | 4 | fin
+            offset = (
+                (start | 3 << 62).to_bytes(8, "big")
+                if is_long
+                else (start | 2 << 30).to_bytes(4, "big")
+            )
+            # The one copy that cannot be spared: encryption wants the frame in one piece.
+            plaintexts.append(b"".join((kind.to_bytes(1, "big"), stream_id, offset, piece)))
+            packets.append(BulkPacket(number + took, sender, start, stop, fin, now))
+            took += 1
+        return took
+
+    def _is_plain_data(self, stream: QuicStream) -> bool:
+        """Whether all that the stream wants is to send bytes."""
+        sender: Any = stream.sender
+        return not (
+            stream.is_finished
+            or stream.is_blocked
+            or stream.receiver.stop_pending
+            or sender.reset_pending
+            or sender._reset_error_code is not None
+        )
+
+    def _has_tail(self, stream: QuicStream, capacity: int) -> bool:
+        """Whether the stream has something that a built packet is for: a short rest, its bare end,
+        or a word other than data. A stream that only waits for the peer's window has not."""
+        sender: Any = stream.sender
+        if not self._is_plain_data(stream):
+            return not stream.is_blocked
+        pending = sender.next_range()
+        if pending is None:
+            return not sender.buffer_is_empty
+        room = self._remote_max_data - self._remote_max_data_used - self._control_reserve
+        limit = min(sender.highest_offset + room, stream.max_stream_data_remote)
+        return bool(pending[0] < limit)
+
+    def _sealed(
+        self,
+        space: QuicPacketSpace,
+        packets: list[BulkPacket],
+        plaintexts: list[bytes],
+        now: float,
+    ) -> list[Datagram]:
+        path = self._network_paths[0]
+        pair = self._cryptos[tls.Epoch.ONE_RTT]
+        first = packets[0].packet_number
+        if first >= self._key_good_until:
+            pair.update_key()
+            self._key_good_until = first + PACKETS_OF_A_KEY
+        sealed = seal(pair, self._peer_cid.cid, self._spin_bit, first, plaintexts)
+        total = 0
+        for packet, data in zip(packets, sealed, strict=True):
+            packet.sent_bytes = len(data)
+            total += len(data)
+        self._packet_number = first + len(packets)
+        self._loss.on_bulk_sent(packets, space)
+        self._pacer.spend(total)
+        path.bytes_sent += total
+        if not self._ack_eliciting_sent_since_receipt:
+            # RFC 9000 section 10.1.
+            self._close_at = now + self._idle_timeout()
+            self._ack_eliciting_sent_since_receipt = True
+        address = path.addr
+        return [(data, address) for data in sealed]
+
+    # --- Everything else, with aioquic's builder ----------------------------------------------
+
+    def _built(self, now: float, *, with_bulk: bool) -> list[Datagram]:
+        self._builds_bulk = with_bulk
+        full, self._max_datagram_size = (
+            self._max_datagram_size,
+            min(self._max_datagram_size, LARGEST_BUILT_DATAGRAM),
+        )
+        pacing_at = self._pacing_at
+        try:
+            datagrams = super().datagrams_to_send(now)
+        finally:
+            self._max_datagram_size = full
+        if self._pacing_at is None:
+            self._pacing_at = pacing_at
+        self._pacer.spend(sum(len(data) for data, _ in datagrams))
+        return datagrams
 
     def _write_application(
         self, builder: QuicPacketBuilder, network_path: QuicNetworkPath, now: float
@@ -55,18 +277,18 @@ class SchedulingQuic(CreditedQuic):
         packets_left = max(8, BURST_BYTES // self._max_datagram_size)
         while True:
             ack_is_due = space.ack_at is not None and space.ack_at <= now
-            if not ack_is_due and not self._has_frames(network_path):
+            has_frames = self._has_frames()
+            if not ack_is_due and not has_frames and not (self._builds_bulk and self._bulk_queue):
                 return
             if packets_left == 0:
                 self.has_more_to_send = True
                 return
-            if not ack_is_due:
-                self._pacing_at = self._loss._pacer.next_send_time(now=now)
-                if self._pacing_at is not None:
-                    return
+            if not ack_is_due and not has_frames and not self._may_send_bulk(now):
+                return
             builder.start_packet(QuicPacketType.ONE_RTT, crypto)
             if space.ack_at is not None:
                 self._write_ack_frame(builder=builder, space=space, now=now)
+                self._bytes_to_acknowledge = 0
             if self._handshake_complete:
                 self._write_rare_frames(builder, network_path, now)
             self._write_window_frames(builder)
@@ -77,12 +299,20 @@ class SchedulingQuic(CreditedQuic):
                 if self._stream_credit_is_due(self._local_max_streams_uni):
                     continue
                 return
-            self._loss._pacer.update_after_send(now=now)
             packets_left -= 1
 
-    def _has_frames(self, network_path: QuicNetworkPath) -> bool:
+    def _may_send_bulk(self, now: float) -> bool:
+        rate, size = self.congestion.pacing_rate, self._max_datagram_size
+        if self._pacer.allowance(now, rate, size) > 0:
+            return True
+        self._pacing_at = self._pacer.due(now, rate, size)
+        return False
+
+    def _has_frames(self) -> bool:
+        """Whether there is anything to send but acknowledgements and bulk bytes."""
+        network_path = self._network_paths[0]
         return bool(
-            self._ready
+            self._control_queue
             or self._credit_due
             or self._ping_pending
             or self._probe_pending
@@ -146,7 +376,8 @@ class SchedulingQuic(CreditedQuic):
     def _write_streams(self, builder: QuicPacketBuilder) -> None:
         """Fills the packet: control streams to the end, then one frame of each bulk stream in
         turn; the stream that was served goes to the end of its queue."""
-        for queue in (self._control_queue, self._bulk_queue):
+        queues = (self._control_queue, self._bulk_queue)
+        for queue in queues if self._builds_bulk else queues[:1]:
             for _ in range(len(queue)):
                 if builder.remaining_flight_space < SMALLEST_STREAM_FRAME:
                     return

@@ -24,6 +24,7 @@ from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 
+from gpuwire.transport.engine import StreamData
 from gpuwire.transport.engine_aioquic_streams import CreditedReceiver, ReferencingSender
 from gpuwire.transport.options import TransportOptions
 
@@ -95,6 +96,10 @@ class CreditedQuic(QuicConnection):
 
     def stream_progressed(self, stream_id: int, position: int, is_final: bool) -> None:
         self.progress[stream_id] = (position, is_final)
+
+    def stream_data_arrived(self, stream_id: int, data: bytes, end: bool) -> None:
+        # Among aioquic's own events, so that data and a reset keep their order.
+        self._events.append(StreamData(stream_id, data, end))  # type: ignore[arg-type]
 
     def bytes_discarded(self, count: int) -> None:
         self._add_connection_credit(count)

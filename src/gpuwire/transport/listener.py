@@ -16,6 +16,7 @@ from gpuwire.transport.engine import (
     CONNECTION_ID_BYTES,
     CONNECTION_REFUSED,
     INVALID_TOKEN,
+    Address,
     Datagram,
     Terminated,
 )
@@ -29,6 +30,7 @@ from gpuwire.transport.first_flight import (
     version_negotiation_for,
 )
 from gpuwire.transport.identity import Identity
+from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
 
 Handler = Callable[[Connection], Awaitable[None]]
@@ -219,14 +221,15 @@ class Listener:
         """An unconnected socket hears of its peers' ICMP messages on some systems; they say nothing
         that the connection's own timers do not."""
 
-    def _handle_too_large(self) -> None:
+    def _handle_too_large(self, address: Address, size: int) -> None:
         for connection in list(self._ids):
-            connection.handle_too_large()
+            if connection.is_at(address):
+                connection.handle_too_large(size)
 
     # --- Endpoint -------------------------------------------------------------------------------
 
-    def send(self, datagrams: Sequence[Datagram]) -> None:
-        self._socket.send(datagrams)
+    def send(self, datagrams: Sequence[Datagram], offload: Offload) -> None:
+        self._socket.send(datagrams, offload)
 
     def connection_id_issued(self, connection: Connection, connection_id: bytes) -> None:
         ids = self._ids.get(connection)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from gpuwire.errors import ArgumentError
+from gpuwire.telemetry.logs import Logger
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -13,8 +14,11 @@ MIB = 1024 * KIB
 SMALLEST_DATAGRAM_BYTES = 1_200
 """What every path of QUIC must take (RFC 9000 section 14)."""
 
-LARGEST_DATAGRAM_BYTES = 16_000
-"""aioquic writes lengths in two bytes and so ends at 16,383 (RFC 9000 section 16)."""
+LARGEST_DATAGRAM_BYTES = 64_000
+"""Near the most that UDP carries, 65,507; only loopback takes it."""
+
+LARGEST_ROUTED_DATAGRAM_BYTES = 8_952
+"""What is probed for off loopback: jumbo frames of 9,000 bytes, less IPv6's and UDP's headers."""
 
 EngineName = Literal["auto", "aioquic"]
 
@@ -44,13 +48,18 @@ class TransportOptions:
     handshake_timeout_seconds: float = 10.0
     """A listener drops a connection whose handshake takes longer."""
     datagram_bytes: int | None = None
-    """Size of a full datagram, 1,200 to 16,000 bytes. None: 1,200, and on a loopback path the
-    largest that a probe shows to pass."""
+    """The largest datagram to probe for, 1,200 to 64,000 bytes. None: 8,952, and 64,000 on a
+    loopback path. A connection starts at 1,200 and takes what is seen to pass."""
+    segmentation_offload: bool = False
+    """Lets the kernel cut bursts into datagrams (UDP_SEGMENT), as long as a path bears it."""
     max_connections: int = 1_024
     """A listener turns away more connections than this, handshakes under way included."""
     retry_above_handshakes: int = 64
     """With more handshakes than this under way, a new client must first prove its address (RFC 9000
     section 8.1.2)."""
+
+    logger: Logger | None = field(default=None, repr=False, compare=False)
+    """Gets a line where a path turns out to be worse than it was taken for."""
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(EngineName):
@@ -73,4 +82,9 @@ class TransportOptions:
         """The size worth probing for on a path; every connection starts at 1,200."""
         if self.datagram_bytes is not None:
             return self.datagram_bytes
-        return LARGEST_DATAGRAM_BYTES if is_loopback else SMALLEST_DATAGRAM_BYTES
+        return LARGEST_DATAGRAM_BYTES if is_loopback else LARGEST_ROUTED_DATAGRAM_BYTES
+
+    def tell(self, text: str) -> None:
+        """A line for the operator."""
+        if self.logger is not None:
+            self.logger.basic(text)

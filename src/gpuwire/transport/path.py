@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from dataclasses import dataclass
+
+from gpuwire.transport.offload import OffloadInfo
+
+SMOOTHING = 1 / 8
+"""RFC 9002 section 5.3."""
+
+JITTER_SMOOTHING = 1 / 16
+"""RFC 3550 section 6.4.1."""
+
+SAMPLES_KEPT = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +24,41 @@ class RoundTrip:
     minimum: float | None
     latest: float | None
     smoothed: float | None
+    median: float | None = None
+    """Of the last 127."""
+    jitter: float | None = None
+    """Mean difference of neighbours, smoothed as in RFC 3550."""
+
+
+class RoundTrips:
+    """Collects samples. aioquic's own estimate never goes below 1 ms, which hides a local
+    network."""
+
+    def __init__(self) -> None:
+        self.minimum: float | None = None
+        self.latest: float | None = None
+        self.smoothed: float | None = None
+        self._jitter = 0.0
+        self._samples: deque[float] = deque(maxlen=SAMPLES_KEPT)
+
+    def add(self, seconds: float) -> None:
+        """One more round trip."""
+        if self.minimum is None or self.smoothed is None or self.latest is None:
+            self.minimum = self.smoothed = self.latest = seconds
+        else:
+            self.minimum = min(self.minimum, seconds)
+            self.smoothed += SMOOTHING * (seconds - self.smoothed)
+            self._jitter += JITTER_SMOOTHING * (abs(seconds - self.latest) - self._jitter)
+            self.latest = seconds
+        self._samples.append(seconds)
+
+    @property
+    def summary(self) -> RoundTrip:
+        """All of it now."""
+        if not self._samples:
+            return RoundTrip(None, None, None)
+        median = statistics.median(self._samples)
+        return RoundTrip(self.minimum, self.latest, self.smoothed, median, self._jitter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +69,7 @@ class PathInfo:
     """The peer's address as text, without brackets."""
     port: int
     engine: str
-    """aioquic."""
+    """aioquic or qh3."""
     datagram_bytes: int
     """Size of the largest datagram that is sent now."""
     rtt_seconds: RoundTrip
@@ -32,8 +79,18 @@ class PathInfo:
     congestion_window_bytes: int
     packets_lost: int
     """Packets declared lost since the start, and sent again."""
+    packets_sent: int
+    datagram_search: str
+    """How `datagram_bytes` was found, in words."""
+    offload: OffloadInfo
+    """UDP segmentation offload on this path."""
 
     @property
     def address(self) -> str:
         """`host:port`, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loss(self) -> float:
+        """Packets lost over packets sent."""
+        return self.packets_lost / self.packets_sent if self.packets_sent else 0.0
