@@ -16,6 +16,7 @@ from report import Report
 
 from gpuwire.client.batch import Batches
 from gpuwire.client.locations import LocationTable
+from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.recorder import Recorder
 from gpuwire.ids import LocationId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
@@ -50,7 +51,7 @@ def main() -> None:
         dropped, flush_threshold=4, flush_bytes_threshold=1 << 20, frame_bytes=1 << 20
     )
     recorder = Recorder(
-        batches,
+        OpByOp(batches),
         dropped,
         lock=threading.RLock(),
         wake=lambda urgent: None,

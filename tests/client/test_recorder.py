@@ -12,6 +12,7 @@ import pytest
 
 from gpuwire.client.batch import Batches
 from gpuwire.client.locations import LocationTable
+from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.recorder import INPUTS_MAX, Recorder
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import (
@@ -51,7 +52,7 @@ class Recording:
             dropped, flush_threshold=4, flush_bytes_threshold=1 << 20, frame_bytes=1 << 20
         )
         self.recorder = Recorder(
-            self.batches,
+            OpByOp(self.batches),
             dropped,
             lock=threading.RLock(),
             wake=self.wakes.append,
@@ -155,7 +156,7 @@ def test_a_dead_tensor_is_dropped_after_its_last_use(recording: Recording) -> No
 def test_a_tensor_may_die_while_the_lock_is_held(recording: Recording) -> None:
     lock = threading.RLock()
     held = Recorder(
-        recording.batches,
+        OpByOp(recording.batches),
         deque(),
         lock=lock,
         wake=lambda urgent: None,

@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from gpuwire.client.batch import Batches
+from gpuwire.client.op_by_op import BatchTimer
 from gpuwire.client.waking import Waker
 from gpuwire.ids import RequestId, StreamId, TensorId
 from gpuwire.wire.messages import ReadTensor
@@ -21,14 +22,15 @@ class Woken:
         self.batches = Batches(
             self.dropped, flush_threshold=4, flush_bytes_threshold=1 << 20, frame_bytes=1 << 20
         )
-        self.done: list[str] = []
+        self.sent: list[int] = []
         self.happened = asyncio.Event()
-        self.waker = Waker(
-            loop, self.batches, send=lambda: self.note("send"), flush=lambda: self.note("flush")
-        )
+        timer = BatchTimer(self.batches)
+        self.waker = Waker(loop, self.batches, send=self.send, idle=timer.idle)
 
-    def note(self, what: str) -> None:
-        self.done.append(what)
+    def send(self) -> None:
+        """Takes all closed batches: how many tasks they have."""
+        while batch := self.batches.take():
+            self.sent.append(len(batch.tasks))
         self.happened.set()
 
     def add(self) -> bool:
@@ -46,11 +48,10 @@ def test_a_closed_batch_is_sent_and_an_open_one_is_flushed_when_idle() -> None:
         for _ in range(4):
             woken.waker.wake(woken.add())
         await woken.next()
-        assert woken.done == ["send"]
-        woken.batches.take()
+        assert woken.sent == [4]
         woken.waker.wake(woken.add())
         await woken.next()
-        assert woken.done == ["send", "flush"]
+        assert woken.sent == [4, 1]
 
     asyncio.run(program())
 
@@ -61,7 +62,7 @@ def test_dead_tensors_alone_are_flushed_too() -> None:
         woken.dropped.append(TensorId(1))
         woken.waker.wake(False)
         await woken.next()
-        assert woken.done == ["flush"]
+        assert woken.sent == [0]
 
     asyncio.run(program())
 
@@ -69,7 +70,7 @@ def test_dead_tensors_alone_are_flushed_too() -> None:
 def test_one_wake_at_a_time_is_under_way() -> None:
     async def program() -> None:
         woken = Woken(loop := CountingLoop(asyncio.get_running_loop()))  # type: ignore[arg-type]
-        for _ in range(100):
+        for _ in range(101):
             woken.waker.wake(woken.add())
         assert loop.calls == 1
         await woken.next()
@@ -91,7 +92,7 @@ def test_an_interrupted_wake_is_not_the_last() -> None:
         loop.fails_with = None
         woken.waker.wake(True)
         await woken.next()
-        assert woken.done == ["flush"]
+        assert woken.sent == [1]
 
     asyncio.run(program())
 
@@ -102,7 +103,7 @@ def test_a_closed_loop_is_no_error_for_the_garbage_collector() -> None:
     loop.close()
     woken.dropped.append(TensorId(1))
     woken.waker.wake(False)
-    assert woken.done == []
+    assert woken.sent == []
 
 
 class CountingLoop:
@@ -113,6 +114,7 @@ class CountingLoop:
         self.calls = 0
         self.fails_with: type[BaseException] | None = None
         self.call_later = loop.call_later
+        self.time = loop.time
 
     def call_soon_threadsafe(self, callback: object) -> None:
         self.calls += 1

@@ -72,6 +72,17 @@ class TaskBatch:
         return [task.upload for task in self.tasks if isinstance(task, UploadTask)]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchMark:
+    """A batch and how many tasks it had."""
+
+    batch: TaskBatch
+    tasks: int
+
+    def is_same_batch(self, other: BatchMark | None) -> bool:
+        return other is not None and other.batch is self.batch
+
+
 class Batches:
     """The queue of batches. Its last one is always the open one.
 
@@ -125,13 +136,22 @@ class Batches:
             batch.tensor_bytes += task.type.nbytes
             if upload is not None and upload.is_snapshot:
                 batch.snapshot_bytes += len(upload.data)
-        if (
-            len(batch.tasks) >= self._flush_threshold
-            or batch.tensor_bytes >= self._flush_bytes_threshold
-            or batch.encoded_bytes >= self._frame_bytes
-        ):
-            return self.close()
-        return False
+        return self._close_if_full(batch)
+
+    def add_encoded(self, encoded: bytes) -> bool:
+        """Adds a task that is encoded already and brings no tensor data."""
+        batch = self._queue[-1]
+        batch.tasks.append(encoded)
+        batch.encoded_bytes += len(encoded)
+        return self._close_if_full(batch)
+
+    def mark(self) -> BatchMark:
+        """The open batch as it is now."""
+        return BatchMark(self._queue[-1], len(self._queue[-1].tasks))
+
+    def has_grown_since(self, mark: BatchMark) -> bool:
+        """Whether a task was added to the batch that was open then."""
+        return len(mark.batch.tasks) > mark.tasks
 
     def close(self) -> bool:
         """Closes the open batch, with the tensors that have died; False if there is nothing in
@@ -147,6 +167,15 @@ class Batches:
         self._queue.append(TaskBatch())
         self._closed_bytes += batch.held_bytes
         return True
+
+    def _close_if_full(self, batch: TaskBatch) -> bool:
+        if (
+            len(batch.tasks) >= self._flush_threshold
+            or batch.tensor_bytes >= self._flush_bytes_threshold
+            or batch.encoded_bytes >= self._frame_bytes
+        ):
+            return self.close()
+        return False
 
     def take(self) -> TaskBatch | None:
         """The oldest closed batch, or None. The caller sends it."""

@@ -12,42 +12,66 @@ Cost of one small operation: 5 µs, of which 1 is encoding and 0.4 the user's li
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Protocol
 
 from gpuwire.client.batch import Upload
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.pending import fresh
+from gpuwire.client.signatures import Signature
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError, DeviceMismatch, GpuwireError, UnsupportedDType
-from gpuwire.ids import RequestId, StreamId, TensorId
+from gpuwire.ids import GraphId, LocationId, RequestId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import DType
-from gpuwire.ir.operations import OpDef, Operand, Operation
+from gpuwire.ir.operations import OpDef, Operand
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.wire.messages import (
     ReadTensor,
     RegisterTensor,
-    RunOperation,
     SyncStream,
     Task,
 )
 
-_TYPES_MAX = 8192
+_SIGNATURES_MAX = 8192
 
 
 class TaskSink(Protocol):
-    """Where recorded tasks go, in order: the batches, or what stands between."""
+    """Where recorded tasks go, in order: the op-graph cache, or straight to the batches."""
+
+    def operation(
+        self,
+        stream: StreamId,
+        signature: Signature,
+        operands: tuple[Operand, ...],
+        output: TensorId,
+        location: LocationId,
+    ) -> bool:
+        """Takes an operation; True if something is now ready to be sent."""
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:
-        """Takes a task, with the upload that it names; True if something is now ready to be
+        """Takes another task, with the upload that it names; True if something is now ready to be
         sent."""
+
+    def add_urgent(self, task: Task) -> None:
+        """Takes a task whose reply someone waits for: it is ready to be sent at once, with all that
+        it needs."""
 
     def close(self) -> bool:
         """Makes all that was taken ready to be sent; False if there is nothing."""
+
+    def idle(self, now: float) -> float | None:
+        """Makes ready what should wait no longer at `now`, in seconds; in how many it wants to be
+        asked again, None if nothing waits."""
+
+    def graph_missing(self, graph: GraphId) -> None:
+        """The server wants a graph told again, at once."""
+
+    def interrupted(self) -> None:
+        """A call of the others raised, wherever it was: becomes whole again."""
 
 
 class Recorder:
@@ -77,7 +101,8 @@ class Recorder:
         self._locations = locations
         self._dtypes = dtypes
         self._device = device
-        self._types: dict[tuple[object, ...], TensorType] = {}
+        self._signatures: dict[tuple[object, ...], Signature] = {}
+        self._signature_numbers = count(1)
         self._tensor_ids = count(1)
         self._request_ids = count(1)
         self._ended: GpuwireError | None = None
@@ -105,15 +130,21 @@ class Recorder:
             else:
                 operands.append(operand)
                 key.append(operand.dtype)
-        type_ = self._types.get(tuple(key)) or self._result_type(definition, inputs, attributes)
+        signature = self._signatures.get(tuple(key))
+        if signature is None:
+            signature = self._new_signature(definition, inputs, attributes)
         self._refuse_if_ended()
         with self._lock:
+            self._refuse_if_ended()
             tensor = TensorId(next(self._tensor_ids))
-            operation = Operation(
-                definition, tuple(operands), tensor, attributes, self._locations.here(2)
-            )
-            self._add(RunOperation(stream, operation))
-        return Tensor(tensor, type_, self)
+            location = self._locations.here(2)
+            try:
+                ready = self._sink.operation(stream, signature, tuple(operands), tensor, location)
+            except BaseException:
+                self._sink.interrupted()
+                raise
+        self._wake(ready)
+        return Tensor(tensor, signature.result, self)
 
     def register(
         self, stream: StreamId, request: RequestId, type: TensorType, data: bytes | Upload
@@ -142,10 +173,22 @@ class Recorder:
         """Makes everything recorded so far go; nothing once the session has ended."""
         if self._ended is not None:
             return
-        with self._lock:
+        with self._lock, self._whole():
             closed = self._sink.close()
         if closed:
             self._wake(True)
+
+    def idle(self, now: float) -> float | None:
+        """Lets go what should wait no longer at `now`; in how many seconds to be asked again, None
+        if nothing waits."""
+        with self._lock, self._whole():
+            return self._sink.idle(now)
+
+    def graph_missing(self, graph: GraphId) -> None:
+        """The server asks for a graph that it has given up."""
+        with self._lock, self._whole():
+            self._sink.graph_missing(graph)
+        self._wake(True)
 
     def drop(self, tensor: TensorId) -> None:
         """Takes note that a tensor died; see `TensorOwner.drop`. It is told to the server with the
@@ -162,7 +205,7 @@ class Recorder:
     def end(self, cause: GpuwireError) -> None:
         """Closes what is recorded and refuses everything from now on with a copy of `cause`. The
         first cause stands."""
-        with self._lock:
+        with self._lock, self._whole():
             if self._ended is None:
                 self._sink.close()
                 self._ended = cause
@@ -192,14 +235,16 @@ class Recorder:
     def _add(self, task: Task, upload: Upload | None = None) -> None:
         """Under the lock."""
         self._refuse_if_ended()
-        self._wake(self._sink.add(task, upload))
+        with self._whole():
+            ready = self._sink.add(task, upload)
+        self._wake(ready)
 
     def _add_at_once(self, task: Task) -> None:
         self._refuse_if_ended()
         with self._lock:
             self._refuse_if_ended()
-            self._sink.add(task)
-            self._sink.close()
+            with self._whole():
+                self._sink.add_urgent(task)
         self._wake(True)
 
     def _refuse_if_ended(self) -> None:
@@ -207,28 +252,38 @@ class Recorder:
         if self._ended is not None:
             raise fresh(self._ended)
 
-    def _result_type(
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Whatever ends the block early, KeyboardInterrupt too, leaves the sink whole."""
+        try:
+            yield
+        except BaseException:
+            self._sink.interrupted()
+            raise
+
+    def _new_signature(
         self, definition: OpDef, inputs: Sequence[Tensor | Scalar], attributes: Attributes
-    ) -> TensorType:
-        """By the operation's rule, and noted: looking a type up again costs a fifth of the rule,
-        and makes equal types one object, whose comparison then is free."""
+    ) -> Signature:
+        """By the operation's rule, and noted: looking it up again costs a fifth of the rule, and
+        makes equal types one object, whose comparison then is free."""
         types = tuple(operand.type for operand in inputs)
         if len(types) > INPUTS_MAX:
             raise ArgumentError(
                 f"{definition.name} over {len(types)} arrays; the most at once is {INPUTS_MAX}"
             )
-        type_ = definition.result_type(types, attributes)
-        for dtype in {type_.dtype, *(operand.dtype for operand in types)}:
+        result = definition.result_type(types, attributes)
+        for dtype in {result.dtype, *(operand.dtype for operand in types)}:
             self.check_dtype(dtype, definition.name)
-        if len(self._types) >= _TYPES_MAX:
-            self._types.clear()
+        if len(self._signatures) >= _SIGNATURES_MAX:
+            self._signatures.clear()
         key = (
             definition,
             attributes,
             *(operand.type if isinstance(operand, Tensor) else operand.dtype for operand in inputs),
         )
-        self._types[key] = type_
-        return type_
+        number = next(self._signature_numbers)
+        signature = Signature(number, definition, attributes, types, result)
+        return self._signatures.setdefault(key, signature)
 
     def _mismatch(self, operation: str, tensor: Tensor) -> DeviceMismatch:
         owner = tensor.session

@@ -19,6 +19,7 @@ from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.locations import LocationTable
+from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
 from gpuwire.client.recorder import Recorder
@@ -113,11 +114,11 @@ class Session:
             self._loop,
             self._batches,
             send=lambda: self._writer.wake(),
-            flush=lambda: self.recorder.flush(),
+            idle=lambda now: self.recorder.idle(now),
         )
         locations = LocationTable()
         self.recorder = Recorder(
-            self._batches,
+            OpByOp(self._batches),
             dropped,
             lock=threading.RLock(),
             wake=waker.wake,

@@ -11,9 +11,6 @@ from collections.abc import Callable
 
 from gpuwire.client.batch import Batches
 
-IDLE_FLUSH_SECONDS = 0.001
-"""What is recorded waits no longer than this for company."""
-
 
 class Waker:
     """Wakes the event loop for what was recorded."""
@@ -24,21 +21,22 @@ class Waker:
         batches: Batches,
         *,
         send: Callable[[], None],
-        flush: Callable[[], None],
+        idle: Callable[[float], float | None],
     ) -> None:
-        """On the event loop's thread, `send` is called when a batch is closed, `flush` when the
-        open one has waited long enough."""
+        """On the event loop's thread, `send` is called when a batch is closed, `idle` while
+        anything is open: it is told the time, closes what has waited long enough, and says in how
+        many seconds it wants to be asked again; None if nothing waits."""
         self._loop = loop
         self._batches = batches
         self._send = send
-        self._flush = flush
+        self._idle = idle
         self._is_under_way = False
-        self._idle_flush: asyncio.TimerHandle | None = None
+        self._due: asyncio.TimerHandle | None = None
 
     def wake(self, urgent: bool) -> None:
         """Makes the event loop look at the batches; not `urgent`: within the idle flush. On any
         thread, in the garbage collector too: takes no lock."""
-        if self._is_under_way or (self._idle_flush is not None and not urgent):
+        if self._is_under_way or (self._due is not None and not urgent):
             return
         try:
             # In this order, and undone by whatever ends the call: a mark without a wake under way
@@ -55,10 +53,14 @@ class Waker:
         self._is_under_way = False
         if not self._batches.is_drained:
             self._send()
-        if self._idle_flush is None and self._batches.has_open:
-            self._idle_flush = self._loop.call_later(IDLE_FLUSH_SECONDS, self._flush_idle)
+        if self._due is None:
+            self._ask()
 
-    def _flush_idle(self) -> None:
+    def _ask(self) -> None:
         # First: what is recorded from here on must see that no flush is due.
-        self._idle_flush = None
-        self._flush()
+        self._due = None
+        delay = self._idle(self._loop.time())
+        if not self._batches.is_drained:
+            self._send()
+        if delay is not None and self._due is None:
+            self._due = self._loop.call_later(delay, self._ask)

@@ -1,0 +1,433 @@
+"""The op-graph cache against a server of integers: any program gives what it gives op by op."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from client.graph_cache.replaying import IntegerServer, Program, counted
+from gpuwire.client.graph_cache.known import KnownGraphs
+from gpuwire.client.tensor import Tensor
+from gpuwire.errors import ArgumentError
+from gpuwire.ir import dtypes as dt
+from gpuwire.ir.tensors import Scalar
+from gpuwire.wire.messages import DropTensors, RegisterTensor, RunGraph, RunOperation
+
+ONE = Scalar(1, dt.int32)
+
+# --- Random programs -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Op:
+    name: str
+    target: int
+    operands: tuple[int, ...]
+    """Numbers of variables; a negative one is a scalar."""
+    every: int = 1
+    """Only when the innermost loop's count divides by it."""
+
+
+@dataclass(frozen=True)
+class Other:
+    what: str
+    variable: int
+    seconds: float = 0.0
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Loop:
+    times: int
+    body: tuple[Op | Other | Loop, ...]
+    stream: int = 0
+
+
+Statement = Op | Other | Loop
+VARIABLES = 6
+variables = st.integers(0, VARIABLES - 1)
+operands = st.integers(-2, VARIABLES - 1)
+every = st.sampled_from([1, 1, 1, 1, 2, 5])
+ops = st.one_of(
+    st.builds(Op, st.just("negative"), variables, st.tuples(variables), every),
+    st.builds(
+        Op, st.sampled_from(["add", "multiply"]), variables, st.tuples(variables, operands), every
+    ),
+)
+others = st.builds(
+    Other,
+    st.sampled_from(["delete", "upload", "read", "idle", "flush", "sync"]),
+    variables,
+    st.sampled_from([0.0004, 0.002, 0.03, 0.2]),
+    st.sampled_from([1, 3, 7]),
+)
+statements = st.lists(st.one_of(ops, ops, ops, others), min_size=1, max_size=10).map(tuple)
+streams = st.sampled_from([0, 0, 0, 1, 2])
+inner_loops = st.builds(Loop, st.integers(1, 12), statements, streams)
+bodies = st.lists(st.one_of(ops, ops, others, inner_loops), min_size=1, max_size=8).map(tuple)
+programs = st.lists(
+    st.builds(Loop, st.integers(1, 25), bodies | statements, streams), min_size=1, max_size=4
+)
+
+
+@dataclass
+class Interpreter:
+    program: Program
+    most_ops: int = 1500
+    variables: dict[int, Tensor] = field(default_factory=dict)
+
+    def run(self, statements: tuple[Statement, ...], stream: int, count: int, line: int) -> None:
+        for number, statement in enumerate(statements):
+            own_line = line * 16 + number
+            if isinstance(statement, Loop):
+                for turn in range(statement.times):
+                    self.run(statement.body, statement.stream, turn, own_line)
+            elif count % statement.every == 0 and self.most_ops > 0:
+                self.most_ops -= 1
+                if isinstance(statement, Op):
+                    self.op(statement, stream, own_line)
+                else:
+                    self.other(statement, stream)
+
+    def op(self, op: Op, stream: int, line: int) -> None:
+        taken = [
+            Scalar(self.most_ops % 3, dt.int32) if number < 0 else self.variable(number)
+            for number in op.operands
+        ]
+        self.variables[op.target] = self.program.op(op.name, *taken, stream=stream, line=line)
+
+    def other(self, other: Other, stream: int) -> None:
+        match other.what:
+            case "delete":
+                self.variables.pop(other.variable, None)
+            case "upload":
+                self.variables[other.variable] = self.program.upload(stream=stream)
+            case "read":
+                self.program.read(self.variable(other.variable), stream=stream)
+            case "idle":
+                self.program.idle(other.seconds)
+            case "flush":
+                self.program.flush()
+            case "sync":
+                self.program.recorder.sync(self.program.recorder.request())
+
+    def variable(self, number: int) -> Tensor:
+        if number not in self.variables:
+            self.variables[number] = self.program.upload()
+        return self.variables[number]
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(programs, st.sampled_from([1 << 30, 1, 3]), st.sampled_from([1024, 2]))
+def test_any_program_gives_what_it_gives_op_by_op(
+    loops: list[Loop], server_graphs: int, client_graphs: int
+) -> None:
+    program = Program(IntegerServer(server_graphs), KnownGraphs(max_graphs=client_graphs))
+    interpreter = Interpreter(program)
+    interpreter.run(tuple(loops), 0, 0, 1)
+    alive = list({tensor.id: tensor for tensor in interpreter.variables.values()}.values())
+    program.check_end(alive)
+
+
+# --- Settling --------------------------------------------------------------------------------
+
+
+def body(program: Program, carried: Tensor, weight: Tensor, ops: int, *, inner: int = 0) -> Tensor:
+    """`ops` ops on a line each, from a value to its successor; `inner` of them a loop of 5 over
+    lines of its own, as far as they go."""
+    h = carried
+    done = 0
+    while done < inner:
+        h = program.op("add", h, weight, line=10_000 + done % 5)
+        done += 1
+    for number in range(done, ops):
+        name = "multiply" if number % 3 else "add"
+        h = program.op(name, h, weight if number % 2 else carried, line=20_000 + number)
+    return h
+
+
+def settled_tasks(program: Program, ops: int, iterations: int, **settings: int) -> list[int]:
+    """Runs a loop, and says of each iteration into how many tasks its ops went."""
+    weight, h = program.upload(), program.upload()
+    made: list[int] = []
+    for _ in range(iterations):
+        before = h
+        h = body(program, h, weight, ops, **settings)
+        made.append(h.id)
+        del before
+    program.check_end([weight, h])
+    starts = sorted(
+        [base for base, _ in program.server.runs]
+        + [t.operation.output for t in program.server.tasks if isinstance(t, RunOperation)]
+    )
+    firsts = [last - ops + 1 for last in made]
+    return [
+        len([start for start in starts if first <= start <= last])
+        for first, last in zip(firsts, made, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("ops", [2, 3, 17, 100, 700, 2000])
+def test_a_loop_settles_to_a_task_an_iteration_within_three(ops: int) -> None:
+    tasks = settled_tasks(Program(), ops, 8)
+    assert max(tasks[3:]) <= 1, tasks
+
+
+@pytest.mark.parametrize(("ops", "inner"), [(40, 30), (100, 83), (700, 600), (2000, 60)])
+def test_a_loop_with_a_loop_inside_settles_too(ops: int, inner: int) -> None:
+    tasks = settled_tasks(Program(), ops, 9, inner=inner)
+    assert max(tasks[4:-1]) <= 1, tasks
+
+
+def test_many_iterations_of_a_short_loop_share_a_task() -> None:
+    program = Program()
+    tasks = settled_tasks(program, 2, 640)
+    assert sum(tasks[40:]) <= 600 * 2 / 30
+    assert len({task.graph for task in program.graph_tasks()}) <= 4
+
+
+@pytest.mark.parametrize("ops", [17, 100, 700])
+def test_a_loop_cut_by_idleness_settles_again(ops: int) -> None:
+    program = Program()
+    weight, h = program.upload(), program.upload()
+    count = 0
+    last = 0
+    for iteration in range(12):
+        for number in range(ops):
+            h = program.op("add", h, weight, line=100 + number)
+            program.now += 1e-6
+            count += 1
+            if iteration < 5 and count % 61 == 0:
+                program.idle(1.0)
+        if iteration == 8:
+            last = program.run_count()
+    assert program.run_count() - last <= 3
+    program.check_end([weight, h])
+
+
+def test_weights_made_by_ops_just_before_do_not_keep_a_loop_from_settling() -> None:
+    program = Program()
+    seed = program.upload()
+    weights = [program.op("negative", seed, line=n) for n in range(5)]
+    h = seed
+    for _ in range(6):
+        for number in range(40):
+            h = program.op("add", h, weights[number % 5], line=100 + number)
+    program.flush()
+    assert len(program.server.runs) <= 6
+    assert program.savings.registered <= 3
+    program.check_end([seed, *weights, h])
+
+
+def test_a_body_that_differs_now_and_then_costs_an_odd_segment_and_no_more() -> None:
+    program = Program()
+    weight, h = program.upload(), program.upload()
+    runs = []
+    for iteration in range(40):
+        before = program.run_count()
+        for number in range(60):
+            h = program.op("add", h, weight, line=100 + number)
+        if iteration % 10 == 9:
+            h = program.op("negative", h, line=500)
+        runs.append(program.run_count() - before)
+    assert sum(runs[20:]) <= 20 + 2
+    assert program.savings.registered <= 6
+    program.check_end([weight, h])
+
+
+def test_a_loop_that_reads_runs_one_graph_an_iteration() -> None:
+    program = Program()
+    weight, h = program.upload(), program.upload()
+    for _ in range(10):
+        for number in range(20):
+            h = program.op("add", h, weight, line=100 + number)
+        program.read(h)
+    assert program.savings.registered <= 2
+    assert len(program.server.runs) == 10
+    program.check_end([weight, h])
+
+
+def test_a_step_function_keeps_none_of_its_locals() -> None:
+    program = Program()
+
+    def step(w: Tensor, x: Tensor) -> Tensor:
+        a = program.op("multiply", w, x, line=101)
+        b = program.op("add", a, a, line=102)
+        c = program.op("multiply", b, a, line=103)
+        gradient = program.op("add", c, b, line=104)
+        for number in range(30):
+            gradient = program.op("multiply", gradient, a, line=105 + number)
+        return program.op("add", w, gradient, line=200)
+
+    w, x = program.upload(), program.upload()
+    for _ in range(10):
+        w = step(w, x)
+    program.flush()
+    settled = program.graph_tasks()[5:]
+    assert len({task.graph for task in settled}) == 1
+    assert {(task.inputs, task.outputs) for task in settled[1:]} == {(None, None)}
+    assert [t for t in program.server.tasks if isinstance(t, DropTensors)] == []
+    program.check_end([w, x])
+
+
+def test_a_changed_scalar_is_no_new_graph() -> None:
+    program = Program()
+    w = program.upload()
+    for iteration in range(12):
+        for number in range(40):
+            rate = Scalar(iteration if number == 7 else 1, dt.int32)
+            w = program.op("add", w, rate, line=100 + number)
+    program.flush()
+    assert program.savings.registered <= 3
+    assert [len(task.scalars) for task in program.graph_tasks()[-7:]] == [1] * 7
+    program.check_end([w])
+
+
+# --- Tensors that die ------------------------------------------------------------------------
+
+
+def test_a_temporary_never_exists_on_the_server() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("multiply", x, x), x)
+    program.flush()
+    assert set(program.server.values) == {x.id, y.id}
+    assert not [task for task in program.server.tasks if isinstance(task, DropTensors)]
+
+
+def test_a_drop_does_not_overtake_the_segment_that_uses_the_tensor() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    del x
+    gc.collect()
+    program.read(y)
+    program.check_end([y])
+
+
+def test_work_whose_results_are_all_dead_is_not_sent() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    del y
+    assert counted(program, lambda: None) == 0
+    program.check_end([x])
+
+
+def test_what_a_thread_uses_of_another_exists_by_then() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", x, x, stream=1)
+    z = program.op("negative", y, stream=2)
+    del y
+    program.read(z, stream=2)
+    program.check_end([x, z])
+
+
+def test_a_read_closes_what_it_needs_and_no_other_thread() -> None:
+    program = Program()
+    x = program.upload()
+    own = program.op("negative", program.op("add", x, x, stream=1), stream=1)
+    other = program.op("negative", program.op("add", x, x, stream=2), stream=2)
+    program.read(own, stream=1)
+    assert other.id not in program.server.values
+    program.check_end([x, own, other])
+
+
+def test_an_upload_goes_at_once_and_before_the_segment_that_uses_it() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", x, x)
+    late = program.upload()
+    z = program.op("add", y, late)
+    program.flush()
+    kinds = [type(task) for task in program.server.tasks]
+    assert kinds == [RegisterTensor, RegisterTensor, RunGraph]
+    program.check_end([x, y, late, z])
+
+
+# --- Closing ---------------------------------------------------------------------------------
+
+
+def test_one_op_by_itself_is_no_graph() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", x, x)
+    program.flush()
+    assert isinstance(program.server.tasks[-1], RunOperation)
+    program.check_end([x, y])
+
+
+def test_without_repetition_the_device_begins_early() -> None:
+    program = Program()
+    h = program.upload()
+    for number in range(300):
+        h = program.op("negative", h, line=number)
+    assert program.run_count(), "the size closes a segment"
+    program.check_end([h])
+
+
+def test_idle_ops_go_within_a_millisecond_or_so() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    program.idle(0.0)
+    assert y.id not in program.server.values
+    program.idle(0.0025)
+    assert y.id in program.server.values
+    program.check_end([x, y])
+
+
+def test_in_a_loop_the_rest_of_the_unit_is_waited_for_but_not_for_long() -> None:
+    program = Program()
+    weight, h = program.upload(), program.upload()
+    for _ in range(6):
+        for number in range(50):
+            program.now += 0.0001
+            h = program.op("add", h, weight, line=100 + number)
+    for number in range(20):
+        h = program.op("add", h, weight, line=100 + number)
+    program.idle(0.004)
+    assert h.id not in program.server.values, "an iteration takes 5 ms"
+    program.idle(0.02)
+    assert h.id in program.server.values
+    program.check_end([weight, h])
+
+
+def test_a_scalar_that_does_not_fit_is_refused_where_it_is_recorded() -> None:
+    program = Program()
+    x = program.upload()
+    with pytest.raises(ArgumentError):
+        program.op("add", x, Scalar(1 << 40, dt.int32))
+    y = program.op("add", x, ONE)
+    program.check_end([x, y])
+
+
+# --- The server's cache ----------------------------------------------------------------------
+
+
+def test_a_graph_that_the_server_gave_up_is_told_again_and_nothing_is_lost() -> None:
+    program = Program(IntegerServer(graphs=1))
+    x = program.upload()
+    kept = []
+    for _ in range(5):
+        for name in ("add", "multiply"):
+            y = program.op(name, program.op("negative", x), x)
+            program.read(y)
+            kept.append(y)
+    assert program.savings.registered == 2
+    assert program.savings.misses >= 7
+    program.check_end([x, *kept])
+
+
+def test_reads_of_what_waits_for_a_definition_are_answered() -> None:
+    program = Program(IntegerServer(graphs=1), KnownGraphs(max_graphs=1))
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    z = program.op("multiply", program.op("negative", x), y, stream=1)
+    program.read(z, stream=1)
+    program.check_end([x, y, z])
