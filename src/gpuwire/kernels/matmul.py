@@ -24,7 +24,7 @@ from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_in
 
 _M, _N, _K, _SLICES, _TILES_M, _TILES_N, _LEFT, _RIGHT, _BATCH = 0, 1, 2, 3, 4, 5, 6, 9, 12
 
-INNER_SLICES = 4096
+INNER_SLICES = 1 << 14
 """Slices that the inner of two nested loops takes: none may run more than 65,535 times."""
 
 
