@@ -178,7 +178,7 @@ class Connection:
 
     def _handle_event(self, event: Event) -> None:
         if isinstance(event, StreamData):
-            self._receiving_stream(event.stream_id).handle_data(event.data, end=event.end)
+            self._receiving_stream(event.stream_id).handle_data(event.pieces, end=event.end)
             if event.end:
                 self._forget_ended(event.stream_id)
         elif isinstance(event, StreamAcknowledged):

@@ -34,11 +34,18 @@ class HandshakeCompleted:
 
 @dataclass(frozen=True, slots=True)
 class StreamData:
-    """The next bytes of a stream, in order and without gaps; `end` marks its last."""
+    """The next bytes of a stream, in order and without gaps, as the packets brought them; `end`
+    marks its last. One event for all that a batch of datagrams brought: an event for each packet
+    was a fifth of the receiver's time."""
 
     stream_id: int
-    data: bytes
+    pieces: tuple[bytes, ...]
     end: bool
+
+    @property
+    def data(self) -> bytes:
+        """All of them together."""
+        return b"".join(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from gpuwire.transport.engine import (
     Event,
     HandshakeCompleted,
     StreamAcknowledged,
-    StreamData,
     StreamWasReset,
     StreamWasStopped,
     Terminated,
     TerminationCause,
 )
 from gpuwire.transport.engine_aioquic_connection import Quic
+from gpuwire.transport.engine_aioquic_windows import Arrival
 from gpuwire.transport.identity import Identity
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
 from gpuwire.transport.path import RoundTrip
@@ -167,9 +167,9 @@ class AioquicEngine:
     def timeouts_in_a_row(self) -> int:
         return self._quic._loss._pto_count
 
-    def _translate(self, event: quic_events.QuicEvent | StreamData) -> Event | None:
-        if isinstance(event, StreamData):
-            return event
+    def _translate(self, event: quic_events.QuicEvent | Arrival) -> Event | None:
+        if isinstance(event, Arrival):
+            return self._quic.arrived(event)
         if isinstance(event, quic_events.HandshakeCompleted):
             if event.alpn_protocol != ALPN:
                 self._quic.cause = TerminationCause.NO_COMMON_VERSION

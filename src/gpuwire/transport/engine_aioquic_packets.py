@@ -116,16 +116,16 @@ def open_packet(
         return None
     size = (first & 3) + 1
     start = 1 + id_bytes
-    short = int.from_bytes(data[start : start + size], "big") ^ int.from_bytes(
-        masks[at + 1 : at + 1 + size], "big"
-    )
+    end = start + size
+    short = 0
+    for byte, mask in zip(data[start:end], masks[at + 1 : at + 1 + size], strict=True):
+        short = short << 8 | byte ^ mask
     number = full_number(short, 8 * size, expected)
-    header = b"".join((bytes((first,)), data[1:start], short.to_bytes(size, "big")))
+    header = bytes((first,)) + data[1:start] + short.to_bytes(size, "big")
+    aead = context.aead
     try:
-        payload: bytes = context.aead._aead.decrypt(
-            (context.aead._iv ^ number).to_bytes(12, "big"),
-            memoryview(data)[start + size :],
-            header,
+        payload: bytes = aead._aead.decrypt(
+            (aead._iv ^ number).to_bytes(12, "big"), memoryview(data)[end:], header
         )
     except InvalidTag:
         return None

@@ -180,7 +180,11 @@ class ReceivingQuic(CreditedQuic):
     def _take_stream_frame(self, payload: bytes, at: int) -> int:
         """Reads one frame (RFC 9000 section 19.8) and returns where the next begins."""
         kind = payload[at]
-        stream_id, at = _integer(payload, at + 1)
+        stream_id = payload[at + 1]
+        if stream_id < 0x40:
+            at += 2
+        else:
+            stream_id, at = _integer(payload, at + 1)
         offset = 0
         if kind & 4:
             offset, at = _integer(payload, at)
@@ -191,20 +195,22 @@ class ReceivingQuic(CreditedQuic):
                 raise _broken(kind)
             end = at + length
         last = offset + end - at
-        self._assert_stream_can_receive(kind, stream_id)
-        try:
-            stream = self._get_or_create_stream(kind, stream_id)
-        except StreamFinishedError:
-            return end
-        fresh = max(0, last - stream.receiver.highest_offset)
-        if fresh:
+        stream: Any = self._streams.get(stream_id)
+        if stream is None or not stream_id & 2:
+            self._assert_stream_can_receive(kind, stream_id)
+            try:
+                stream = self._get_or_create_stream(kind, stream_id)
+            except StreamFinishedError:
+                return end
+        receiver = stream.receiver
+        fresh = last - receiver.highest_offset
+        if fresh > 0:
             limit = self._local_max_data
             if last > stream.max_stream_data_local or limit.used + fresh > limit.value:
                 raise QuicConnectionError(
                     QuicErrorCode.FLOW_CONTROL_ERROR, kind, "more than the window takes"
                 )
             limit.used += fresh
-        receiver: Any = stream.receiver
         try:
             receiver.take(offset, payload[at:end], bool(kind & 1))
         except FinalSizeError as error:

@@ -116,6 +116,11 @@ class SchedulingQuic(ReceivingQuic):
         idle_streams = tails = 0
         while len(packets) < most and idle_streams < len(queue):
             stream = queue[0]
+            if stream.is_finished:
+                queue.popleft()
+                del self._ready[stream.stream_id or 0]
+                self._discard(stream)
+                continue
             run = most - len(packets) if len(queue) == 1 else 1
             took = self._take_pieces(stream, capacity, run, number, now, packets, plaintexts)
             number += took

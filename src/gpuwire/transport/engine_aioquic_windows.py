@@ -29,6 +29,17 @@ from gpuwire.transport.engine_aioquic_streams import CreditedReceiver, Referenci
 from gpuwire.transport.options import TransportOptions
 
 
+class Arrival:
+    """What has arrived of one stream since events were last taken."""
+
+    __slots__ = ("end", "pieces", "stream_id")
+
+    def __init__(self, stream_id: int) -> None:
+        self.stream_id = stream_id
+        self.pieces: list[bytes] = []
+        self.end = False
+
+
 class CreditedQuic(QuicConnection):
     """A connection whose streams are ours (it is their `StreamOwner`) and whose windows are the
     program's."""
@@ -47,6 +58,7 @@ class CreditedQuic(QuicConnection):
         self.progress: dict[int, tuple[int, bool]] = {}
         """By stream: up to where the peer has it, and whether its sending half is finished."""
         self._consumed = 0
+        self._arrivals: dict[int, Arrival] = {}
         self._ready: dict[int, QuicStream] = {}
         self._control_queue: deque[QuicStream] = deque()
         self._bulk_queue: deque[QuicStream] = deque()
@@ -98,8 +110,18 @@ class CreditedQuic(QuicConnection):
         self.progress[stream_id] = (position, is_final)
 
     def stream_data_arrived(self, stream_id: int, data: bytes, end: bool) -> None:
-        # Among aioquic's own events, so that data and a reset keep their order.
-        self._events.append(StreamData(stream_id, data, end))  # type: ignore[arg-type]
+        arrival = self._arrivals.get(stream_id)
+        if arrival is None:
+            arrival = self._arrivals[stream_id] = Arrival(stream_id)
+            # Among aioquic's own events, so that data and a reset keep their order.
+            self._events.append(arrival)  # type: ignore[arg-type]
+        arrival.pieces.append(data)
+        arrival.end = end
+
+    def arrived(self, arrival: Arrival) -> StreamData:
+        """The event for an arrival that is taken out of the queue; what comes later is another."""
+        del self._arrivals[arrival.stream_id]
+        return StreamData(arrival.stream_id, tuple(arrival.pieces), arrival.end)
 
     def bytes_discarded(self, count: int) -> None:
         self._add_connection_credit(count)

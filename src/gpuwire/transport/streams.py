@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuwire.errors import GpuwireError, StreamEnded, StreamReset, StreamStopped
@@ -202,12 +203,7 @@ class ReceiveStream:
                 self._raise_ended(len(view), filled)
                 await self._wait()
             before = filled
-            while self._unread and filled < len(view):
-                chunk = self._chunks[0]
-                count = min(len(chunk) - self._head, len(view) - filled)
-                view[filled : filled + count] = memoryview(chunk)[self._head : self._head + count]
-                filled += count
-                self._advance(count)
+            filled = self._fill(view, filled)
             self._credit(filled - before)
 
     def stop(self, error_code: int = 0) -> None:
@@ -234,15 +230,16 @@ class ReceiveStream:
         """Bytes that have arrived and are not read."""
         return self._unread
 
-    def handle_data(self, data: bytes, *, end: bool) -> None:
+    def handle_data(self, pieces: Sequence[bytes], *, end: bool) -> None:
         """The connection's call: the next bytes."""
         self._is_ended = self._is_ended or end
+        count = sum(map(len, pieces))
         if self._is_stopped:
-            self._credit(len(data))
+            self._credit(count)
             return
-        if data:
-            self._chunks.append(data)
-            self._unread += len(data)
+        if count:
+            self._chunks.extend(piece for piece in pieces if piece)
+            self._unread += count
         self._wake()
 
     def handle_failure(self, failure: GpuwireError) -> None:
@@ -250,6 +247,23 @@ class ReceiveStream:
         if self._failure is None and not self._is_ended:
             self._failure = failure
         self._wake()
+
+    def _fill(self, view: memoryview, filled: int) -> int:
+        """Copies what is there into `view` from `filled` on; returns up to where."""
+        chunks, size = self._chunks, len(view)
+        while chunks and filled < size:
+            chunk = chunks[0]
+            count = len(chunk) - self._head
+            if count <= size - filled and not self._head:
+                view[filled : filled + count] = chunk
+                chunks.popleft()
+                self._unread -= count
+            else:
+                count = min(count, size - filled)
+                view[filled : filled + count] = memoryview(chunk)[self._head : self._head + count]
+                self._advance(count)
+            filled += count
+        return filled
 
     def _take(self, count: int) -> bytes:
         chunk = self._chunks[0] if self._chunks else b""
@@ -260,17 +274,24 @@ class ReceiveStream:
             taken = chunk[self._head : self._head + count]
             self._advance(count)
         else:
-            pieces = []
-            missing = count
-            while missing:
-                chunk = self._chunks[0]
-                piece = chunk[self._head : self._head + missing]
-                pieces.append(piece)
-                missing -= len(piece)
-                self._advance(len(piece))
-            taken = b"".join(pieces)
+            taken = self._joined(count)
         self._credit(count)
         return taken
+
+    def _joined(self, count: int) -> bytes:
+        """`count` bytes of several chunks."""
+        chunks = self._chunks
+        pieces = [chunks.popleft()[self._head :]]
+        missing = count - len(pieces[0])
+        while missing and missing >= len(chunks[0]):
+            chunk = chunks.popleft()
+            pieces.append(chunk)
+            missing -= len(chunk)
+        if missing:
+            pieces.append(chunks[0][:missing])
+        self._head = missing
+        self._unread -= count
+        return b"".join(pieces)
 
     def _advance(self, count: int) -> None:
         self._unread -= count
