@@ -11,6 +11,7 @@ from typing import Any
 from gpuwire.client.facts import DeviceFacts
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.pending import HostArray
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import Session, open_session, timed_out
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
@@ -111,6 +112,14 @@ class AsyncDevice(DeviceFacts):
         if self._session.held_bytes > HELD_BYTES_MAX:
             raise _backlog_full(self._session.held_bytes)
         return self._session.recorder.operation(_STREAM, definition, inputs, attributes)
+
+    def run_graph(
+        self, graph: RecordedGraph, inputs: Sequence[Tensor], scalars: tuple[Scalar, ...]
+    ) -> list[Tensor]:
+        """As `Device.run_graph`; `BacklogFull` instead of waiting."""
+        if self._session.held_bytes > HELD_BYTES_MAX:
+            raise _backlog_full(self._session.held_bytes)
+        return self._session.recorder.run(_STREAM, graph, inputs, scalars)
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment. The array is copied, whatever its

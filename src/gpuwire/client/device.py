@@ -15,6 +15,7 @@ from gpuwire.client.facts import DeviceFacts
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
 from gpuwire.client.pending import HostArray
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import (
     HELD_BYTES_HIGH,
     SNAPSHOT_BYTES,
@@ -135,6 +136,16 @@ class Device(DeviceFacts):
         if self._session.held_bytes > HELD_BYTES_HIGH:
             self._wait_for_room()
         return tensor
+
+    def run_graph(
+        self, graph: RecordedGraph, inputs: Sequence[Tensor], scalars: tuple[Scalar, ...]
+    ) -> list[Tensor]:
+        """Records one run of a graph of `recorded_graph`, in one task: the server is told the graph
+        once. Inputs and scalars are of the graph's types. Raises as `record`."""
+        tensors = self._recorder.run(self._stream(), graph, inputs, scalars)
+        if self._session.held_bytes > HELD_BYTES_HIGH:
+            self._wait_for_room()
+        return tensors
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment; the array may be changed afterwards.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import Session
 from gpuwire.errors import DeviceClosed, GpuwireError
+from gpuwire.ids import LocationId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.wire.messages import DeviceInfo
 
 
@@ -46,6 +49,19 @@ class DeviceFacts:
         """Raises `UnsupportedDType`, with what to use instead, if arrays may not have that data
         type here; `operation` is who asks."""
         self._session.recorder.check_dtype(dtype, operation)
+
+    def location(self) -> LocationId:
+        """The line of the program that calls into gpuwire."""
+        return self._session.recorder.location()
+
+    def line(self, location: LocationId) -> str | None:
+        """`file:line` of a location."""
+        return self._session.recorder.line(location)
+
+    def recorded_graph(self, graph: OpGraph, locations: tuple[LocationId, ...]) -> RecordedGraph:
+        """A graph to be run by `run_graph`, its nodes recorded at `locations`. `ArgumentError` if
+        it is larger than a server takes."""
+        return self._session.recorder.recorded(graph, locations)
 
     def __repr__(self) -> str:
         info = self.info

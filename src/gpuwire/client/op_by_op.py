@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuwire.client.batch import Batches, BatchMark, Upload
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.signatures import Signature
 from gpuwire.errors import UnexpectedMessage
 from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
+from gpuwire.ir.graphs import InputRef, NodeRef, ScalarRef, ValueRef
 from gpuwire.ir.operations import Operand, Operation
-from gpuwire.wire.messages import RunOperation, Task
+from gpuwire.ir.tensors import Scalar
+from gpuwire.wire.messages import DropTensors, RunOperation, Task
 
 IDLE_SECONDS = 0.001
 """A batch is sent when it has been open for so long."""
@@ -61,6 +66,38 @@ class OpByOp:
             signature.definition, operands, output, signature.attributes, location
         )
         return self._batches.add(RunOperation(stream, operation))
+
+    def run(
+        self,
+        stream: StreamId,
+        graph: RecordedGraph,
+        inputs: tuple[TensorId, ...],
+        scalars: tuple[Scalar, ...],
+        ids: Iterator[TensorId],
+    ) -> tuple[tuple[TensorId, ...], bool]:
+        """A task for each node, and one that drops what is no output."""
+        made: list[TensorId] = []
+        ready = False
+
+        def bound(operand: ValueRef) -> Operand:
+            match operand:
+                case NodeRef(index):
+                    return made[index]
+                case InputRef(index):
+                    return inputs[index]
+                case ScalarRef(index):
+                    return scalars[index]
+
+        for node, location in zip(graph.graph.nodes, graph.locations, strict=True):
+            operands = tuple([bound(operand) for operand in node.operands])
+            made.append(next(ids))
+            operation = Operation(node.definition, operands, made[-1], node.attributes, location)
+            ready |= self._batches.add(RunOperation(stream, operation))
+        outputs = tuple([made[output.index] for output in graph.graph.outputs])
+        temporaries = tuple(sorted(set(made).difference(outputs)))
+        if temporaries:
+            ready |= self._batches.add(DropTensors(temporaries))
+        return outputs, ready
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:
         return self._batches.add(task, upload)

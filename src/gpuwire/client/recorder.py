@@ -20,6 +20,7 @@ from typing import Protocol
 from gpuwire.client.batch import Upload
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.pending import fresh
+from gpuwire.client.recorded_graphs import RecordedGraph, recorded_graph
 from gpuwire.client.signatures import Signature
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError, DeviceMismatch, GpuwireError, UnsupportedDType
@@ -27,6 +28,7 @@ from gpuwire.ids import GraphId, LocationId, RequestId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpDef, Operand
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.wire.messages import (
@@ -51,6 +53,17 @@ class TaskSink(Protocol):
         location: LocationId,
     ) -> bool:
         """Takes an operation; True if something is now ready to be sent."""
+
+    def run(
+        self,
+        stream: StreamId,
+        graph: RecordedGraph,
+        inputs: tuple[TensorId, ...],
+        scalars: tuple[Scalar, ...],
+        ids: Iterator[TensorId],
+    ) -> tuple[tuple[TensorId, ...], bool]:
+        """Takes a run of a graph; the tensors that it makes, with ids taken from `ids`, and whether
+        something is now ready to be sent."""
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:
         """Takes another task, with the upload that it names; True if something is now ready to be
@@ -104,6 +117,7 @@ class Recorder:
         self._signatures: dict[tuple[object, ...], Signature] = {}
         self._signature_numbers = count(1)
         self._tensor_ids = count(1)
+        self._graph_numbers = count(1)
         self._request_ids = count(1)
         self._ended: GpuwireError | None = None
 
@@ -145,6 +159,44 @@ class Recorder:
                 raise
         self._wake(ready)
         return Tensor(tensor, signature.result, self)
+
+    def recorded(self, graph: OpGraph, locations: tuple[LocationId, ...]) -> RecordedGraph:
+        """A graph for `run`, its nodes recorded at `locations`. `ArgumentError` if it is larger
+        than a server takes."""
+        return recorded_graph(next(self._graph_numbers), graph, locations)
+
+    def run(
+        self,
+        stream: StreamId,
+        graph: RecordedGraph,
+        inputs: Sequence[Tensor],
+        scalars: tuple[Scalar, ...],
+    ) -> list[Tensor]:
+        """Records a run of a graph over tensors and scalars of its types; its outputs are tensors
+        at once. Raises `DeviceMismatch`, or why the session ended."""
+        ids = []
+        for tensor in inputs:
+            if tensor.session is not self:
+                raise self._mismatch("a compiled function", tensor)
+            ids.append(tensor.id)
+        self._refuse_if_ended()
+        with self._lock:
+            self._refuse_if_ended()
+            with self._whole():
+                made, ready = self._sink.run(
+                    stream, graph, tuple(ids), scalars, map(TensorId, self._tensor_ids)
+                )
+        self._wake(ready)
+        return [Tensor(id, type_, self) for id, type_ in zip(made, graph.outputs, strict=True)]
+
+    def location(self) -> LocationId:
+        """The line of the innermost caller outside the package."""
+        with self._lock:
+            return self._locations.here(2)
+
+    def line(self, location: LocationId) -> str | None:
+        """`file:line` of a location."""
+        return self._locations.text(location)
 
     def register(
         self, stream: StreamId, request: RequestId, type: TensorType, data: bytes | Upload

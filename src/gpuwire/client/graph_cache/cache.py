@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import repeat, starmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, repeat, starmap
 
 from gpuwire.client.batch import Batches, BatchMark, Upload
 from gpuwire.client.graph_cache.known import KnownGraph, KnownGraphs
@@ -14,6 +14,7 @@ from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.graph_cache.stream import Stream
 from gpuwire.client.graph_cache.units import Match, Unit
 from gpuwire.client.op_by_op import TIMER_SLACK, BatchTimer
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.signatures import Signature
 from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
 from gpuwire.ir.operations import Operand, Operation
@@ -114,6 +115,38 @@ class GraphCache:
         if end:
             ready |= self._close(stream, end)
         return ready
+
+    def run(
+        self,
+        stream_id: StreamId,
+        graph: RecordedGraph,
+        inputs: tuple[TensorId, ...],
+        scalars: tuple[Scalar, ...],
+        ids: Iterator[TensorId],
+    ) -> tuple[tuple[TensorId, ...], bool]:
+        """Takes a run of a whole graph: what came before it on its stream, or makes its inputs, is
+        closed, and it is one task by itself."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            stream = self._new_stream(stream_id)
+        ready = self._close_all(stream)
+        if len(self._streams) > 1:
+            ready |= self._close_makers(stream, inputs)
+        self._drain()
+        numbers = tuple([output.index for output in graph.graph.outputs])
+        # Ops have tokens above 0, so no segment has the content of a recorded graph.
+        content: Content = ((-graph.number,), ())
+        known = self._known.find(content, 1)
+        is_new = known is None
+        if known is None:
+            id = self._known.new_id()
+            known = KnownGraph(id, content, 1, numbers, graph.definition)
+        outputs = tuple(islice(ids, len(numbers)))
+        end = len(stream.ops)
+        kept, drops = self._sort_dead(self._dead, stream, end, frozenset())
+        bindings = Bindings(outputs[0], inputs, outputs, (), scalars)
+        closing = _Closing(stream, end, None, kept, drops)
+        return outputs, self._run(known, bindings, closing, len(graph.locations), is_new) or ready
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:
         """Takes any other task; what must come before it is closed."""
@@ -291,16 +324,25 @@ class GraphCache:
         # What no output is never exists on the server, and is not dropped there.
         dead = self._dead.difference(made).union(self._dead.intersection(exist))
         kept, drops = self._sort_dead(dead, stream, end, needed)
-        along, alone = (drops, ()) if len(drops) <= _DROPS_MAX else ((), drops)
-        bindings = Bindings(made[0], inputs, tuple(exist), along, scalars)
+        bindings = Bindings(made[0], inputs, tuple(exist), (), scalars)
+        closing = _Closing(stream, end, unit, kept, drops)
+        return self._run(known, bindings, closing, end - start, is_new)
+
+    def _run(
+        self, known: KnownGraph, bindings: Bindings, closing: _Closing, ops: int, is_new: bool
+    ) -> bool:
+        """Sends a run of so many ops, which takes along what `closing` drops if it has room."""
+        if len(closing.drops) <= _DROPS_MAX:
+            bindings = replace(bindings, dropped=closing.drops)
+            closing = replace(closing, drops=())
         definition = known.definition if is_new else None
-        run, last = run_of(stream.number, known.id, bindings, known.last, definition)
+        run, last = run_of(closing.stream.number, known.id, bindings, known.last, definition)
         encoded = encode_task(run)
         if is_new:
             known.bound_bytes = len(encoded) - len(known.definition)
         full = len(known.definition) + known.bound_bytes
-        ready = self._send(encoded, _Closing(stream, end, unit, kept, alone, known, last))
-        self.savings.ran(known.id, end - start, full, len(encoded), is_new=is_new)
+        ready = self._send(encoded, replace(closing, graph=known, last=last))
+        self.savings.ran(known.id, ops, full, len(encoded), is_new=is_new)
         return ready
 
     def _new_graph(self, stream: Stream, content: Content, mask: int) -> KnownGraph | None:
