@@ -131,8 +131,9 @@ _NUMPY_FUNCTIONS = {
 
 def units_off(got: Array, want: Array, dtype: DType) -> Array:
     """How far each result is from the wanted one, in units in the last place of its type; of the
-    larger part for complex numbers. 0 where both round to the same value, infinite where one is
-    NaN or infinite or a zero has the wrong sign."""
+    larger part for complex numbers. 0 where both round to the same value, or where a subnormal
+    result is 0 (devices may have none); infinite where one is NaN or infinite, or a zero has the
+    wrong sign."""
     if dtype.kind is Kind.COMPLEX:
         part = dt.real_of(dtype)
         size = np.maximum(np.abs(want.real), np.abs(want.imag))
@@ -149,6 +150,8 @@ def _units_off(got: Array, want: Array, dtype: DType, size: Array) -> Array:
         off = np.abs(got.astype(np.longdouble) - want.astype(np.longdouble)) / unit
         same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
         off = np.where(same, 0, np.where(np.isfinite(off), off, np.inf))
+        flushed = (got == 0) & (np.abs(want) < np.finfo(dtype.numpy).tiny) & (want != 0)
+        off = np.where(flushed & (dtype is dt.float32), 0, off)
         wrong_zero = (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & same
     return np.where(wrong_zero, np.inf, off).astype(np.float64)
 

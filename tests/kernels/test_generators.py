@@ -52,6 +52,9 @@ def _kernels() -> Iterator[Kernel]:
             yield reduction_kernel(
                 Reduction(operation, dt.float32, dt.float32, dt.float16, 2, 1, partial, False, form)
             )
+    yield reduction_kernel(
+        Reduction("argmin", dt.float16, dt.float32, dt.int64, 1, 1, False, False, 256, quads=True)
+    )
     for tile in (SMALL, MIDDLE, LARGE):
         for quads in (False, True):
             left, right = (

@@ -6,9 +6,9 @@ multiplies its own rows and columns out of it into registers. The registers are 
 written out by this generator: an array indexed by a loop variable would live in memory.
 
 Results are written in the accumulator's type, which fills a word at least; lowering converts where
-the result's type is narrower. Parameters, in words: M, N, K, the number of slices, the tiles along
-M and along N; offset, row stride and column stride of the left operand, then of the right; lengths
-of the batch dimensions, then the left's batch strides, then the right's.
+the result's type is narrower. Parameters, in words: M, N, K, the number of slices, the
+tiles along M and along N, the batches; offset, row stride and column stride of the left operand,
+then of the right; lengths of the batch dimensions, then the left's batch strides, then the right's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
-_M, _N, _K, _SLICES, _TILES_M, _TILES_N, _LEFT, _RIGHT, _BATCH = 0, 1, 2, 3, 4, 5, 6, 9, 12
+_M, _N, _K, _SLICES, _TILES_M, _TILES_N, _BATCHES = 0, 1, 2, 3, 4, 5, 6
+_LEFT, _RIGHT, _BATCH = 7, 10, 13
 
 INNER_SLICES = 1 << 14
 """Slices that the inner of two nested loops takes: none may run more than 65,535 times."""
@@ -149,6 +150,7 @@ def _write_origin(writer: KernelWriter, spec: MatmulSpec) -> None:
     writer.write(
         f"let per_batch = {param(_TILES_M)} * {param(_TILES_N)};",
         "let batch = group / per_batch;",
+        f"if batch >= {param(_BATCHES)} {{ return; }}",
         "let place = group % per_batch;",
         f"let tile_row = (place / {param(_TILES_N)}) * {tile.rows}u;",
         f"let tile_column = (place % {param(_TILES_N)}) * {tile.columns}u;",

@@ -68,6 +68,9 @@ class Reduction:
     indices_given: bool
     workgroup_size: int
     """0 for the lane form, else the size of a workgroup in the group form."""
+    quads: bool = False
+    """The group form reads elements in fours: the one reduced dimension is contiguous, and its
+    length, `chunk`, the offset and the kept dimensions' strides are multiples of four."""
 
     @property
     def is_arg(self) -> bool:
@@ -94,6 +97,7 @@ def accumulator(operation: str, source: DType, result: DType) -> DType:
 def reduction_kernel(reduction: Reduction) -> Kernel:
     """The kernel of a reduction."""
     form = f"group{reduction.workgroup_size}" if reduction.workgroup_size else "lane"
+    form += "_quads" if reduction.quads else ""
     stage = ("_partial" if reduction.partial else "") + (
         "_given" if reduction.indices_given else ""
     )
@@ -105,7 +109,10 @@ def reduction_kernel(reduction: Reduction) -> Kernel:
     writer = KernelWriter(name, size)
     _declare(writer, reduction)
     state = _State(reduction)
-    writer.function(_load_function(reduction, state))
+    if reduction.is_arg:
+        writer.function(_best(reduction))
+    if not reduction.quads or state.identity is None:
+        writer.function(_load_function(reduction, state))
     if reduction.workgroup_size:
         writer.workgroup_array("shared_state", state.type, size)
         writer.function(_group_function(reduction, state))
@@ -127,7 +134,8 @@ def _declare(writer: KernelWriter, reduction: Reduction) -> None:
     writer.words(_SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank))
     if reduction.operation == "mean" and not reduction.partial:
         writer.words(shader_type(_part_type(reduction.accumulate)).parameter_words)
-    writer.buffer("source", source.storage, Access.READ)
+    element = source.quad_storage if reduction.quads else source.storage
+    writer.buffer("source", element, Access.READ)
     if reduction.indices_given:
         writer.buffer("source_index", "u32", Access.READ)
     if not reduction.partial:
@@ -176,16 +184,19 @@ def _load_function(reduction: Reduction, state: _State) -> str:
     lines, indices = split_index("n", _reduced_word(reduction), reduction.reduced_rank, "r")
     stride = _reduced_word(reduction) + reduction.reduced_rank
     lines.append(f"let at = base + {strided_index(None, stride, indices)};")
-    loaded = shader_type(reduction.source).load("source", "at")
-    lines.append(f"let loaded = {loaded};")
+    types = shader_type(reduction.source)
+    if reduction.quads:  # Only a part's first element is ever loaded so.
+        statements, values = types.load_quad("source", "at >> 2u", "q")
+        lines += [*statements, f"let loaded = {values[0]};"]
+    else:
+        lines.append(f"let loaded = {types.load('source', 'at')};")
     value = _entering("loaded", reduction)
     if reduction.is_arg:
         index = "source_index[at]" if reduction.indices_given else "n"
         value = f"Best({value}, {index})"
     lines.append(f"return {value};")
     body = "\n".join(f"    {line}" for line in lines)
-    text = f"fn load_state(base: u32, n: u32) -> {state.type} {{\n{body}\n}}"
-    return f"{_best(reduction)}\n\n{text}" if reduction.is_arg else text
+    return f"fn load_state(base: u32, n: u32) -> {state.type} {{\n{body}\n}}"
 
 
 def _entering(value: str, reduction: Reduction) -> str:
@@ -290,18 +301,20 @@ def _group_function(reduction: Reduction, state: _State) -> str:
     size = reduction.workgroup_size
     lines = [*_part_preamble(reduction, state)]
     lines += [f"var total{k} = start;" for k in range(UNROLL)]
-    lines += ["var n = first + lane;", f"while n + {(UNROLL - 1) * size}u < last {{"]
-    lines += [f"    let element{k} = load_state(base, n + {k * size}u);" for k in range(UNROLL)]
-    lines += [f"    total{k} = {state.combine(f'total{k}', f'element{k}')};" for k in range(UNROLL)]
+    if reduction.quads:
+        lines += ["let end = last >> 2u;", "var n = (first >> 2u) + lane;"]
+    else:
+        lines += ["let end = last;", "var n = first + lane;"]
+    lines.append(f"while n + {(UNROLL - 1) * size}u < end {{")
+    steps = [_taking_in(reduction, state, f"n + {k * size}u", k) for k in range(UNROLL)]
+    lines += [f"    {line}" for loads, _ in steps for line in loads]
+    lines += [f"    {line}" for _, additions in steps for line in additions]
     lines += [f"    n = n + {UNROLL * size}u;", "}"]
     for k in range(UNROLL - 1):
-        lines += [
-            "if n < last {",
-            "    let element = load_state(base, n);",
-            f"    total{k} = {state.combine(f'total{k}', 'element')};",
-            f"    n = n + {size}u;",
-            "}",
-        ]
+        loads, additions = _taking_in(reduction, state, "n", k)
+        lines += ["if n < end {"]
+        lines += [f"    {line}" for line in (*loads, *additions, f"n = n + {size}u;")]
+        lines += ["}"]
     step = 1
     while step < UNROLL:
         for k in range(0, UNROLL, 2 * step):
@@ -322,6 +335,28 @@ def _group_function(reduction: Reduction, state: _State) -> str:
     lines += ["let whole = shared_state[0];", "workgroupBarrier();", "return whole;"]
     body = "\n".join(f"    {line}" for line in lines)
     return f"fn reduce_part(part: u32, lane: u32) -> {state.type} {{\n{body}\n}}"
+
+
+def _taking_in(
+    reduction: Reduction, state: _State, n: str, number: int
+) -> tuple[list[str], list[str]]:
+    """Statements that load the element or quad `n`, and those that add it to the totals: an element
+    to the total of that number, a quad's to one each."""
+    if not reduction.quads:
+        loads = [f"let element{number} = load_state(base, {n});"]
+        total = f"total{number}"
+        return loads, [f"{total} = {state.combine(total, f'element{number}')};"]
+    types = shader_type(reduction.source)
+    loads, values = types.load_quad("source", f"(base >> 2u) + {n}", f"q{number}")
+    additions = []
+    for place, value in enumerate(values):
+        name, total = f"element{number}_{place}", f"total{place}"
+        entering = _entering(value, reduction)
+        if reduction.is_arg:
+            entering = f"Best({entering}, ({n}) * 4u + {place}u)"
+        loads.append(f"let {name} = {entering};")
+        additions.append(f"{total} = {state.combine(total, name)};")
+    return loads, additions
 
 
 def _write_results(

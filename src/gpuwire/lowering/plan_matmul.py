@@ -66,7 +66,7 @@ def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) 
         )
         for side, strides in ((left, left_batch), (right, right_batch))
     ]
-    words = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n]
+    words = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n, batches]
     words += [windows[0].offset, *left.strides[-2:], windows[1].offset, *right.strides[-2:]]
     words += [*lengths, *left_batch, *right_batch]
     buffers = [window.buffer for window in windows] + [builder.whole(product, "matmul")]

@@ -17,6 +17,7 @@ from gpuwire.kernels.reduction import (
     accumulator,
     reduction_kernel,
 )
+from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import PlanBuilder, constant_words
 from gpuwire.lowering.layouts import Placed, Strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
@@ -107,6 +108,8 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
     fill = SOFTWARE_WORKERS if builder.facts.is_software else WORKERS
     wanted = max(1, fill // workers, -(-task.elements // MAX_CHUNK))
     chunk = min(task.elements, max(least, -(-task.elements // wanted)), MAX_CHUNK)
+    quads = bool(size) and _in_quads(task)
+    chunk = -(-chunk // QUAD) * QUAD if quads else chunk
     parts = -(-task.elements // chunk)
     reduction = Reduction(
         operation=task.operation,
@@ -118,6 +121,7 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
         partial=parts > 1,
         indices_given=task.indices is not None,
         workgroup_size=size,
+        quads=quads,
     )
     if parts == 1:
         _launch(builder, task, reduction, chunk, 1, [builder.whole(result, "a reduction")])
@@ -138,6 +142,13 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
         reduced=((parts,), (task.outputs,)),
     )
     _plan(builder, rest, result)
+
+
+def _in_quads(task: _Task) -> bool:
+    """Whether the group form may read four elements at a time."""
+    shape, strides = task.reduced
+    whole = (task.elements, task.source.offset, *task.kept[1])
+    return strides == (1,) and len(shape) == 1 and all(number % QUAD == 0 for number in whole)
 
 
 def _accumulate(task: _Task) -> DType:

@@ -55,8 +55,10 @@ def plan_transposing(builder: PlanBuilder, tensor: Placed) -> Placed:
     def of(each: Strides) -> list[int]:
         return [each[other] for other in others]
 
-    words = [*tiles, shape[axis], shape[-1], window.offset, strides[axis], strides[-1], own[axis]]
+    planes = math.prod(of(shape))
+    words = [*tiles, shape[axis], shape[-1], planes, window.offset]
+    words += [strides[axis], strides[-1], own[axis]]
     words += [*of(shape), *of(strides), *of(own)]
-    groups = tiles[0] * tiles[1] * math.prod(of(shape))
+    groups = tiles[0] * tiles[1] * planes
     builder.launch(kernel, groups, [window.buffer, builder.whole(result, "transpose")], words)
     return result

@@ -313,15 +313,18 @@ fn acos_f32(x: f32) -> f32 {
     return select(2.0 * from_top, 3.1415927410125732 - 2.0 * (from_top + 4.3711390001862426e-08), x < 0.0);
 }
 
-// atan t for 0 <= t <= 1.
+// atan t for 0 <= t <= 1, from the nearest half.
 fn atan_to_one_f32(t: f32) -> f32 {
-    let far = t > 0.41421356;
-    let u = select(t, divide_f32(t - 1.0, t + 1.0), far);
+    let n = floor(fma(t, 2.0, 0.5));
+    let c = 0.5 * n;
+    let u = divide_f32(t - c, fma(t, c, 1.0));
     let z = u * u;
-    let p = fma(fma(fma(fma(-0.0602947473526001, z, 0.10575354844331741), z,
-        -0.14241167902946472), z, 0.19998355209827423), z, -0.3333331346511841);
+    let p = fma(fma(fma(0.09824672341346741, z, -0.14219938218593597), z, 0.1999867856502533), z,
+        -0.33333325386047363);
     let value = fma(u * z, p, u);
-    return select(value, 0.7853981852531433 + (value - 2.1855695000931213e-08), far);
+    if n == 0.0 { return value; }
+    if n == 1.0 { return 0.46364760398864746 + (value + 5.012158655276756e-09); }
+    return 0.7853981852531433 + (value - 2.1855695000931213e-08);
 }
 
 fn atan_f32(x: f32) -> f32 {
