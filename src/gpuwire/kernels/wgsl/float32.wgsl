@@ -2,8 +2,8 @@
 // the last place (an H200's sin by 2^-11 absolute, llvmpipe's log near 1 by 250).
 //
 // What the text must live with, measured on NVIDIA and on Mesa:
-// - the compiler reassociates: (a + b) - a becomes b. Where an exact residual is needed, the high part
-//   is cut out of the bits, which no compiler sees through;
+// - the compiler reassociates: (a + b) - a becomes b, and x * h + x * (y - h) becomes x * y. Where an
+//   exact residual matters to the last bit it is taken in integers;
 // - fma may or may not fuse: the products that must be exact are short enough to be exact either way;
 // - comparisons may assume that there are no NaNs, and != is an ordered comparison: bits decide;
 // - subnormal numbers may be read as zero.
@@ -39,36 +39,36 @@ fn scale_f32(x: f32, n: i32) -> f32 {
     return x * exp2_int_f32(half) * exp2_int_f32(n - half);
 }
 
-fn exponent_in_safe_range_f32(x: f32) -> bool {
-    let exponent = (bitcast<u32>(x) >> 23u) & 0xffu;
-    return exponent > 66u && exponent < 228u;
-}
-
-// Correctly rounded where quotient and dividend lie in 2^-60 ... 2^100 (adapters may be off by two
-// units, so that 6 / 3 is not 2); elsewhere as the adapter divides.
+// Adapters divide to within two units (6 / 3 need not be 2): the quotient is put right to the last
+// bit where it and the operands are normal numbers. The residual is taken in integers, modulo 2^32,
+// since it is small; in floating point a compiler would simplify it away.
 fn divide_f32(a: f32, b: f32) -> f32 {
     let q = a / b;
-    if exponent_in_safe_range_f32(a) && exponent_in_safe_range_f32(q) {
-        let qh = high_f32(q);
-        let ql = q - qh;
-        let bh = high_f32(b);
-        let bl = b - bh;
-        let residual = (((a - qh * bh) - qh * bl) - ql * bh) - ql * bl;
-        return q + residual / b;
-    }
-    return q;
+    let ea = (bitcast<u32>(a) >> 23u) & 0xffu;
+    let eb = (bitcast<u32>(b) >> 23u) & 0xffu;
+    let bits = bitcast<u32>(q);
+    let eq = (bits >> 23u) & 0xffu;
+    if min(min(ea, eb), eq) == 0u || max(max(ea, eb), eq) == 255u { return q; }
+    let ma = (bitcast<u32>(a) & 0x007fffffu) | 0x00800000u;
+    let mb = (bitcast<u32>(b) & 0x007fffffu) | 0x00800000u;
+    let mq = (bits & 0x007fffffu) | 0x00800000u;
+    let twice = 2 * bitcast<i32>((ma << ((ea + 150u - eq - eb) & 31u)) - mq * mb);
+    let one = bitcast<i32>(mb);
+    let units = i32(twice > one) + i32(twice > 3 * one) - i32(twice < -one) - i32(twice < -3 * one);
+    return bitcast<f32>(bits + bitcast<u32>(units));
 }
 
-// Correctly rounded where x lies in 2^-60 ... 2^100.
+// Put right in the same way.
 fn sqrt_f32(x: f32) -> f32 {
     let s = sqrt(x);
-    if exponent_in_safe_range_f32(x) && !sign_bit_f32(x) {
-        let sh = high_f32(s);
-        let sl = s - sh;
-        let residual = ((x - sh * sh) - 2.0 * sh * sl) - sl * sl;
-        return s + residual * (0.5 / s);
-    }
-    return s;
+    let bits = bitcast<u32>(s);
+    let ex = bitcast<u32>(x) >> 23u;
+    if ex == 0u || ex >= 255u { return s; }
+    let mx = (bitcast<u32>(x) & 0x007fffffu) | 0x00800000u;
+    let ms = (bits & 0x007fffffu) | 0x00800000u;
+    let residual = bitcast<i32>((mx << ((ex + 150u - 2u * (bits >> 23u)) & 31u)) - ms * ms);
+    let units = i32(residual > bitcast<i32>(ms)) - i32(residual <= -bitcast<i32>(ms));
+    return bitcast<f32>(bits + bitcast<u32>(units));
 }
 
 // e^r - 1 for |r| <= 0.35.
