@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from gpuwire.config import Config
+from gpuwire.config import load_config
 from gpuwire.errors import GpuwireError
 from gpuwire.host.channel import Channel
 from gpuwire.host.channel_messages import (
@@ -33,10 +33,20 @@ from gpuwire.host.worker import Worker
 from gpuwire.ids import StreamId, TensorId
 from gpuwire.wire.codec import decode_replies, encode_task
 from gpuwire.wire.limits import WireLimits
-from gpuwire.wire.messages import Failed, ReadTensor, Reply, Task, TensorData
+from gpuwire.wire.messages import (
+    Failed,
+    GraphMissing,
+    ReadTensor,
+    Reply,
+    Task,
+    TensorData,
+)
 from gpuwire.wire.records import from_record
 
 M = TypeVar("M")
+
+MAX_GRAPHS = 3
+"""That a session of the shared host keeps."""
 
 
 class FrontEnd:
@@ -61,7 +71,8 @@ class FrontEnd:
         self.lost = asyncio.Event()
         self.channel = await Channel.over(ours, self._handle, self.lost.set)
         self.worker = asyncio.create_task(Worker(host_memory).run(theirs))
-        self.channel.send(Configure(0, Config().model_dump_json().encode()))
+        config = load_config(server={"max_graphs": MAX_GRAPHS})
+        self.channel.send(Configure(0, config.model_dump_json().encode()))
         ready = asyncio.create_task(self.message(Ready))
         await asyncio.wait((ready, self.worker), return_when=asyncio.FIRST_COMPLETED)
         assert ready.done(), f"the worker ended: {self.worker.result()}"
@@ -144,6 +155,9 @@ class FrontEnd:
             self._queue(type(message)).put_nowait(message)
             return
         for reply in decode_replies(bytes(message.payload), message.count, WireLimits()):
+            if isinstance(reply, GraphMissing):
+                self._queue(GraphMissing).put_nowait(reply)  # type: ignore[arg-type]
+                continue
             key = (message.session, int(reply.request))
             self._waiting.setdefault(key, self._future()).set_result(reply)
         if self.acknowledges_replies:

@@ -169,6 +169,10 @@ class ServerConfig(Section):
     """One tensor's upload; 0 is whatever the device holds."""
     max_memory_bytes: Bytes = 0
     """One session's tensors; 0 is no limit."""
+    max_graphs: Count = 1024
+    """Op-graphs that one session keeps; a client tells those given up again when it runs them."""
+    max_graph_bytes: Count = 128 * 1024 * 1024
+    """The memory that they take."""
     max_host_restarts: Annotated[int, Field(ge=0)] = 5
     """How often a device host that died is started anew within ten minutes."""
 

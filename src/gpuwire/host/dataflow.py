@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from gpuwire.compute.handles import Binding
+from gpuwire.compute.handles import Binding, Handle
 from gpuwire.errors import ExecutionError, GpuwireError, UnknownTensor
 from gpuwire.host.device import Device
 from gpuwire.host.tensors import Failure, Lease, MemoryAccount, Tensor, TensorTable
+from gpuwire.host.work import RunnableGraph, Stream, Work, is_view, split
 from gpuwire.ids import StreamId, TensorId
-from gpuwire.ir.graphs import OpGraph
-from gpuwire.ir.operations import OpClass, Operation
+from gpuwire.ir.operations import OpDef, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.lowering import Value
 from gpuwire.wire.fields import breached
@@ -28,31 +27,6 @@ MAX_STREAMS = 1024
 """Of one session: one for each thread of the client."""
 MAX_UNREPORTED = 1024
 """First causes kept for a sync to report; later ones are still found by reading their tensors."""
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """One of the session's streams."""
-
-    number: int
-    """Its number on the compute server."""
-    unsettled: dict[Tensor, None] = field(default_factory=dict)
-    """What its tasks so far will have made, in order of arrival."""
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """An operation on its way to be run."""
-
-    operation: Operation
-    place: int
-    stream: Stream
-    inputs: tuple[Tensor, ...]
-    output: Tensor
-    graph: OpGraph
-    scalars: tuple[Scalar, ...]
-    missing: int = 0
-    """Inputs that are not settled."""
 
 
 class Dataflow:
@@ -65,7 +39,7 @@ class Dataflow:
         self.tensors = TensorTable()
         self.account = account
         self.waiting = 0
-        """Operations that wait for an input."""
+        """Pieces of work that wait for an input."""
         self._device = device
         self._wake = wake
         self._ready: deque[Callable[[], None]] = deque()
@@ -90,29 +64,72 @@ class Dataflow:
 
     def run_operation(self, operation: Operation, stream_id: StreamId) -> None:
         """Runs an operation now, or as soon as its inputs are there."""
-        self._arrivals += 1
-        self._places += 1
-        place, stream = self._places, self.stream(stream_id)
-        output = Tensor(None, self._arrivals)
-        self.tensors.add(operation.output, output)
+        stream = self.stream(stream_id)
+        (output,) = self.begin_outputs((operation.output,), (None,), stream)
+        place = self.take_places(1)
+        ids = tuple(x for x in operation.inputs if not isinstance(x, Scalar))
         try:
-            inputs = self._inputs(operation)
+            inputs = self.find_all(ids)
+            types = tuple(tensor.type for tensor in inputs)
             failed = next((i.failure for i in inputs if i.failure is not None), None)
             if failed is not None:
+                stream.unsettled.pop(output, None)
                 self._ready.extend(output.fail(failed))
                 return
-            types = tuple(tensor.type for tensor in inputs)
             graph, scalars = self._device.graphs.graph(operation, types)  # type: ignore[arg-type]
         except GpuwireError as error:
-            self._fail_operation(output, operation, place, stream, error)
+            self._fail_op(output, operation.definition, operation.location, place, stream, error)
             return
         output.type = graph.nodes[0].type
-        work = _Work(operation, place, stream, inputs, output, graph, scalars)
-        missing = [tensor for tensor in inputs if not tensor.settled]
+        runnable = RunnableGraph(graph, (operation.location,), (output.type.nbytes,))
+        self.start(Work(runnable, place, stream, inputs, scalars, (output,)))
+
+    def take_places(self, count: int) -> int:
+        """Numbers for so many ops of the session; the first of them."""
+        first = self._places + 1
+        self._places += count
+        return first
+
+    def begin_outputs(
+        self, ids: Sequence[TensorId], types: Sequence[TensorType | None], stream: Stream
+    ) -> tuple[Tensor, ...]:
+        """Tensors that work arriving now will make. `MalformedMessage` if an id is taken."""
+        self._arrivals += 1
+        outputs = tuple([Tensor(type_, self._arrivals) for type_ in types])
+        for tensor_id, output in zip(ids, outputs, strict=True):
+            self.tensors.add(tensor_id, output)
+            stream.unsettled[output] = None
+        return outputs
+
+    def find_all(self, ids: Sequence[TensorId]) -> tuple[Tensor, ...]:
+        """The tensors of these ids; `UnknownTensor` if one is none of the session."""
+        found = []
+        for tensor_id in ids:
+            tensor = self.tensors.find(tensor_id)
+            if tensor is None:
+                raise UnknownTensor(
+                    f"there is no tensor {tensor_id} in this session", tensor=tensor_id
+                )
+            found.append(tensor)
+        return tuple(found)
+
+    def start(self, work: Work) -> None:
+        """Runs work whose outputs have begun: now, or as soon as its inputs are there."""
+        missing = [tensor for tensor in work.inputs if not tensor.settled]
         if missing:
             self._wait(work, missing)
         else:
             self._execute(work)
+
+    def fail_all(
+        self, outputs: Sequence[Tensor], stream: Stream, error: GpuwireError, location: int = 0
+    ) -> None:
+        """None of these will be there, and this is the first cause; it is reported once."""
+        failure = Failure(error, location, stream.number, outputs[0].arrival)
+        self._note_failure(failure)
+        for output in outputs:
+            stream.unsettled.pop(output, None)
+            self._call(output.fail(failure))
 
     def begin(self, tensor_id: TensorId, type_: TensorType, stream: Stream) -> Tensor:
         """A tensor whose bytes will come from elsewhere; to be ended by `settle` or `fail`."""
@@ -127,13 +144,13 @@ class Dataflow:
         stream.unsettled.pop(tensor, None)
         self._call(tensor.settle(value, lease))
 
+    def report(self, stream: Stream, error: GpuwireError) -> None:
+        """Something failed that would have made no tensor that is known: the next sync tells."""
+        self._note_failure(Failure(error, 0, stream.number, self._arrivals))
+
     def fail(self, tensor: Tensor, stream: Stream, error: GpuwireError, location: int = 0) -> None:
         """A tensor will not be there, and this is the first cause."""
-        stream.unsettled.pop(tensor, None)
-        failure = Failure(error, location, stream.number, tensor.arrival)
-        if len(self._unreported) < MAX_UNREPORTED:
-            self._unreported.append(failure)
-        self._call(tensor.fail(failure))
+        self.fail_all((tensor,), stream, error, location)
 
     def when_settled(self, tensor: Tensor, callback: Callable[[], None]) -> None:
         """Calls back once the tensor is there or has failed: now, or from `run_ready`."""
@@ -209,116 +226,133 @@ class Dataflow:
             self._device.streams.give_back(stream.number)
         self._streams.clear()
 
-    # --- Running an operation ---
+    # --- Running work ---
 
-    def _inputs(self, operation: Operation) -> tuple[Tensor, ...]:
-        inputs = []
-        for operand in operation.inputs:
-            if isinstance(operand, Scalar):
-                continue
-            tensor = self.tensors.find(operand)
-            if tensor is None:
-                raise UnknownTensor(f"there is no tensor {operand} in this session", tensor=operand)
-            inputs.append(tensor)
-        return tuple(inputs)
-
-    def _wait(self, work: _Work, missing: list[Tensor]) -> None:
+    def _wait(self, work: Work, missing: list[Tensor]) -> None:
         self.waiting += 1
         work.missing = len(missing)
-        work.stream.unsettled[work.output] = None
 
         def input_settled() -> None:
             work.missing -= 1
             if not work.missing:
                 self.waiting -= 1
-                self._run_waited(work)
+                self._execute(work)
 
         for tensor in missing:
             tensor.when_settled(input_settled)
 
-    def _run_waited(self, work: _Work) -> None:
-        failed = next((i.failure for i in work.inputs if i.failure is not None), None)
+    def _execute(self, work: Work) -> None:
+        failed = work.failed_input
         if failed is not None:
-            work.stream.unsettled.pop(work.output, None)
-            self._call(work.output.fail(failed))
-        else:
-            self._execute(work)
-
-    def _execute(self, work: _Work) -> None:
-        values = [tensor.value for tensor in work.inputs]
+            self._pass_on(work, failed)
+            return
+        stream = work.stream
         try:
             self._require_memory(work)
-            self._launched.add(work.stream.number)
+            self._launched.add(stream.number)
+            values = [tensor.value for tensor in work.inputs]
             result = self._device.lowering.execute(
-                work.graph,
+                work.runnable.graph,
                 values,  # type: ignore[arg-type]
                 work.scalars,
-                work.stream.number,
+                stream.number,
             )
-        except Exception as error:  # noqa: BLE001 - whatever one operation does, the others go on
+        except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)
             return
         if isinstance(result, tuple):
-            self._finish(work, result[0])
+            self._finish(work, result)
         else:
-            work.stream.unsettled[work.output] = None
             step = asyncio.ensure_future(self._finish_later(work, result))
             self._host_steps.add(step)
             step.add_done_callback(self._host_steps.discard)
 
-    async def _finish_later(self, work: _Work, result: Awaitable[tuple[Value, ...]]) -> None:
+    async def _finish_later(self, work: Work, result: Awaitable[tuple[Value, ...]]) -> None:
         """The same after a step on the host."""
         try:
-            (value,) = await result
+            values = await result
         except Exception as error:  # noqa: BLE001 - as in `_execute`
             self._fail_work(work, error)
         else:
-            self._finish(work, value)
+            self._finish(work, values)
 
-    def _finish(self, work: _Work, value: Value) -> None:
+    def _finish(self, work: Work, values: tuple[Value, ...]) -> None:
+        """Settles the outputs, or none of them."""
+        stream = work.stream
+        leases: dict[Handle, Lease] = {}
         for tensor in work.inputs:
-            assert tensor.value is not None
-            if tensor.value.handle is value.handle:
-                assert tensor.lease is not None
-                self.settle(work.output, work.stream, value, tensor.lease)
-                return
-        size = value.type.nbytes
+            assert tensor.value is not None and tensor.lease is not None
+            leases[tensor.value.handle] = tensor.lease
         try:
-            if size:
-                binding = Binding(value.handle, 0, size)
-                self._device.server.check([binding], work.stream.number)
+            for value in values:
+                if value.handle not in leases:
+                    # All of the memory, whatever part of it the value is a view of.
+                    memory = value.handle.slice
+                    size = memory.size if memory is not None and value.type.nbytes else 0
+                    if size:
+                        self._device.server.check([Binding(value.handle, 0, size)], stream.number)
+                    leases[value.handle] = Lease(self.account, size)
         except GpuwireError as error:
             self._fail_work(work, error)
-        else:
-            self.settle(work.output, work.stream, value, Lease(self.account, size))
+            return
+        for output, value in zip(work.outputs, values, strict=True):
+            self.settle(output, stream, value, leases[value.handle])
 
-    def _require_memory(self, work: _Work) -> None:
-        """Refuses an operation whose result would pass the session's limit. A view costs nothing;
-        reshape makes one of a contiguous value."""
-        definition = work.operation.definition
-        if definition.op_class is OpClass.SHAPE and definition.name != "concat":
-            value = work.inputs[0].value if work.inputs else None
-            if definition.name != "reshape" or value is None or value.is_contiguous:
-                return
-        assert work.output.type is not None
-        self.account.require(work.output.type.nbytes)
+    def _require_memory(self, work: Work) -> None:
+        """Refuses work whose results would pass the session's limit. A view costs nothing; reshape
+        makes one of a contiguous value."""
+        needed = sum(work.runnable.charges)
+        if work.is_single:
+            node = work.runnable.graph.nodes[0]
+            if is_view(node):
+                value = work.inputs[0].value if work.inputs else None
+                if node.definition.name != "reshape" or value is None or value.is_contiguous:
+                    return
+        self.account.require(needed)
 
-    def _fail_work(self, work: _Work, error: BaseException) -> None:
-        self._fail_operation(work.output, work.operation, work.place, work.stream, error)
+    def _pass_on(self, work: Work, failed: Failure) -> None:
+        """Work of which an input has failed: what depends on it fails too, the rest is run."""
+        if not work.is_single:
+            self._run_split(work)
+            return
+        for output in work.outputs:
+            work.stream.unsettled.pop(output, None)
+            self._call(output.fail(failed))
 
-    def _fail_operation(
+    def _fail_work(self, work: Work, error: BaseException) -> None:
+        """Of several ops it is not known which has failed, and the others need not: they are run
+        one by one. No op changes what is there, so one that did run may run again."""
+        self._device.note(error)
+        if not work.is_single:
+            self._run_split(work)
+            return
+        (node,), (location,) = work.runnable.graph.nodes, work.runnable.locations
+        (output,) = work.outputs
+        self._fail_op(output, node.definition, location, work.place, work.stream, error)
+
+    def _run_split(self, work: Work) -> None:
+        for part in split(work, self._device.graphs):
+            self.start(part)
+
+    def _fail_op(
         self,
         output: Tensor,
-        operation: Operation,
+        definition: OpDef,
+        location: int,
         place: int,
         stream: Stream,
         error: BaseException,
     ) -> None:
         self._device.note(error)
-        name = operation.definition.name
+        name = definition.name
         failure = ExecutionError(f"{name} failed: {error}", operation=name, place=place)
         failure.__cause__ = error
-        self.fail(output, stream, failure, operation.location)
+        self.fail(output, stream, failure, location)
+
+    def _note_failure(self, failure: Failure) -> None:
+        """A first cause, for a sync to report."""
+        if len(self._unreported) < MAX_UNREPORTED:
+            self._unreported.append(failure)
 
     def _call(self, waiting: list[Callable[[], None]]) -> None:
         if waiting:

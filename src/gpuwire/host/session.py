@@ -13,6 +13,7 @@ from gpuwire.host.channel_messages import OpenSession, Payload, Replies, TasksTa
 from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.device import Device
 from gpuwire.host.downloads import Outlets
+from gpuwire.host.graphs import GraphBounds, Graphs
 from gpuwire.host.reads import Reads
 from gpuwire.host.slots import SlotMemory, SlotPool
 from gpuwire.host.tensors import Failure, MemoryAccount, Tensor
@@ -21,12 +22,14 @@ from gpuwire.ids import RequestId
 from gpuwire.wire.codec import decode_tasks, encode_reply
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
+    DefineGraph,
     Done,
     DropTensors,
     Failed,
     ReadTensor,
     RegisterTensor,
     Reply,
+    RunGraph,
     RunOperation,
     SyncStream,
     Task,
@@ -54,6 +57,7 @@ class Ends:
     memory: SlotMemory
     slots: SlotPool
     limits: WireLimits
+    graph_bounds: GraphBounds
 
 
 class HostSession:
@@ -72,6 +76,7 @@ class HostSession:
         self.uploads = Uploads(
             self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
         )
+        self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds)
         self._frames: deque[tuple[int, bytes]] = deque()
         """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
         a tenth of the memory."""
@@ -153,6 +158,10 @@ class HostSession:
         match task:
             case RunOperation(stream, operation):
                 self._dataflow.run_operation(operation, stream)
+            case RunGraph():
+                self._graphs.run(task)
+            case DefineGraph():
+                self._graphs.define(task)
             case RegisterTensor():
                 self.uploads.register(task)
             case ReadTensor():

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from gpuwire.errors import GpuwireError, MalformedMessage, SessionError, UploadTooLarge
 from gpuwire.host.channel_messages import ToFront, UploadRefused, UploadWanted
-from gpuwire.host.dataflow import Dataflow, Stream
+from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.device import Device, byte_range
 from gpuwire.host.tensors import Lease, Tensor
+from gpuwire.host.work import Stream
 from gpuwire.ids import RequestId
 from gpuwire.lowering import Value
 from gpuwire.wire.messages import RegisterTensor

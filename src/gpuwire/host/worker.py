@@ -33,6 +33,7 @@ from gpuwire.host.channel_messages import (
 )
 from gpuwire.host.device import Device
 from gpuwire.host.envelopes import pack_devices, pack_error, wire_limits
+from gpuwire.host.graphs import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
 from gpuwire.host.slots import SlotMemory, SlotPool
@@ -54,6 +55,7 @@ class Worker:
         self._turn_due = False
         self._idle: asyncio.TimerHandle | None = None
         self._limits = WireLimits()
+        self._graph_bounds = GraphBounds(0, 0)
         self._device: Device | None = None
         self._channel: Channel | None = None
         self._failure: BaseException | None = None
@@ -113,6 +115,7 @@ class Worker:
 
     def _configure(self, adapter: int, config: Config) -> None:
         self._limits = wire_limits(config.server)
+        self._graph_bounds = GraphBounds(config.server.max_graphs, config.server.max_graph_bytes)
         try:
             opened = open_device(adapter, config, self._end_process)
         except GpuwireError as error:
@@ -127,7 +130,9 @@ class Worker:
         def wake() -> None:
             self._queue(session)
 
-        ends = Ends(self._channel.send, wake, self._memory, self._slots, self._limits)
+        ends = Ends(
+            self._channel.send, wake, self._memory, self._slots, self._limits, self._graph_bounds
+        )
         session = self._sessions[opening.session] = HostSession(opening, self._device, ends)
 
     def _add_frame(self, number: int, count: int, body: bytes | bytearray | memoryview) -> None:
