@@ -184,7 +184,7 @@ def torch_bandwidth(report: Report, count: int, side: int) -> None:
     row = x[:side]
     for what, work, moved in (
         ("torch: x + 1", lambda: x + 1, 8 * count),
-        ("torch: x + y", lambda: x + x, 12 * count),
+        ("torch: x + x", lambda: x + x, 8 * count),
         ("torch: exp(x)", lambda: x.exp(), 8 * count),
         ("torch: matrix + row", lambda: matrix + row, 8 * count),
         ("torch: matrix.T copied", lambda: matrix.T.contiguous(), 8 * count),

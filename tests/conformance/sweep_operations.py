@@ -2,6 +2,8 @@
 
     python tests/conformance/sweep_operations.py [--device N] [--json PATH]
 
+What it gave on the devices at hand is in `results/`.
+
 Elementwise operations are compared in a wider type; the table gives the worst result of each, in
 units in the last place. Exit code 1 if one is off by more than `operation_cases.most_units` allows,
 or if anything exact is not.
@@ -13,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +97,23 @@ def main() -> int:
             )
     print(f"{len(off)} off")
     if arguments.json:
-        record = {"device": properties.name, "outcomes": [asdict(outcome) for outcome in outcomes]}
-        arguments.json.write_text(json.dumps(record, indent=1))
+        arguments.json.write_text(json.dumps(_record(properties.name, outcomes), indent=1) + "\n")
     machine.server.close()
     return 1 if off else 0
+
+
+def _record(device: str, outcomes: list[Outcome]) -> dict[str, object]:
+    """What is kept of a run: how much was compared, and every operation that is not exact."""
+    units: dict[str, dict[str, float]] = {}
+    for outcome in outcomes:
+        if outcome.units > 0:
+            units.setdefault(outcome.operation, {})[outcome.dtype] = round(outcome.units, 2)
+    return {
+        "device": device,
+        "compared": len(outcomes),
+        "off": sum(outcome.units > outcome.allowed for outcome in outcomes),
+        "units in the last place, where not 0": units,
+    }
 
 
 def _elementwise(machine: Machine, definition: OpDef, dtype: DType) -> Outcome:
