@@ -16,6 +16,12 @@ StreamId = NewType("StreamId", int)
 LocationId = NewType("LocationId", int)
 """A line of the user's program, interned by the client's session; 0 is unknown."""
 
+KernelId = NewType("KernelId", int)
+"""A kernel that a user wrote, registered in one session; out of the same row as tensors' ids."""
+
+CaptureId = NewType("CaptureId", int)
+"""A captured graph of one session; out of the same row as tensors' ids."""
+
 GraphId = NewType("GraphId", int)
 """An op-graph registered in one session; handed out by the client."""
 

@@ -3,7 +3,16 @@ protocol version: another version's peer reads them."""
 
 from __future__ import annotations
 
-from gpuwire.ids import GraphId, LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ids import (
+    CaptureId,
+    GraphId,
+    KernelId,
+    LocationId,
+    RequestId,
+    SessionId,
+    StreamId,
+    TensorId,
+)
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import (
     NO_ATTRIBUTES,
@@ -22,6 +31,24 @@ from gpuwire.ir.operations import OPERATIONS, Operand, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.wire.codec import encode_definition
 from gpuwire.wire.definitions import GraphDefinition
+from gpuwire.wire.device_tasks import (
+    AskMemory,
+    BeginCapture,
+    CaptureLaunch,
+    CleanMemory,
+    EndCapture,
+    EndProfile,
+    LaunchKernel,
+    MemoryFreed,
+    MemoryReport,
+    MemoryReported,
+    PoolReport,
+    ProfileTime,
+    RegisterKernel,
+    ReplayCapture,
+    SetAllocationMode,
+    StartProfile,
+)
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
@@ -94,6 +121,11 @@ DEFINITION = GraphDefinition(
     (LocationId(5), LocationId(6), LocationId(300)),
 )
 _STEP = (StreamId(3), GraphId(7))
+_KERNEL, _CAPTURE = KernelId(31), CaptureId(32)
+_SIZES = (1 << 20, 1 << 16, 2, 3, 1000, 1 << 21, 24, 1 << 33, 1 << 34)
+_MEMORY = MemoryReport(
+    (PoolReport("small", "sliced", *_SIZES), PoolReport("direct", "direct", *_SIZES)), 5, 6, 7, 0
+)
 
 TASKS: dict[str, Task] = {
     "run add": run("add", 1, 300),
@@ -148,6 +180,35 @@ TASKS: dict[str, Task] = {
     "define graph": DefineGraph(GraphId(7), encode_definition(DEFINITION)),
     "define graph, gone": DefineGraph(GraphId(7), None),
     "drop": DropTensors((TensorId(1), TensorId((1 << 63) - 1))),
+    "register kernel": RegisterKernel(
+        _KERNEL, "saxpy", "fn main() {} // ≤", "main", (64, 2, 1), (False, True), 3
+    ),
+    "launch kernel": LaunchKernel(
+        StreamId(3),
+        _KERNEL,
+        (300, 1, 70_000),
+        (TensorId(8), TensorId(9)),
+        (TensorId(10),),
+        bytes(range(12)),
+        LocationId(5),
+    ),
+    "begin capture": BeginCapture(_CAPTURE),
+    "capture launch": CaptureLaunch(_CAPTURE, _KERNEL, (1, 2, 3), (0, 1), b"", LocationId(5)),
+    "end capture": EndCapture(
+        StreamId(3), RequestId(8), _CAPTURE, (_MATRIX, TensorType(dt.uint8, ()))
+    ),
+    "replay capture": ReplayCapture(
+        StreamId(3),
+        _CAPTURE,
+        ((0, TensorId(9)),),
+        ((0, TensorId(900)), (1, TensorId((1 << 63) - 1))),
+        LocationId(5),
+    ),
+    "set allocation mode": SetAllocationMode(StreamId(3), True),
+    "ask memory": AskMemory(StreamId(3), RequestId(8)),
+    "clean memory": CleanMemory(RequestId(8)),
+    "start profile": StartProfile(StreamId(3), RequestId(8)),
+    "end profile": EndProfile(StreamId(3), RequestId(8)),
 }
 
 REPLIES: dict[str, Reply] = {
@@ -156,6 +217,9 @@ REPLIES: dict[str, Reply] = {
     "done": Done(RequestId(8)),
     "failed": Failed(RequestId(8), _ERROR, 5),
     "graph missing": GraphMissing(GraphId(7)),
+    "memory reported": MemoryReported(RequestId(8), _MEMORY),
+    "memory freed": MemoryFreed(RequestId(8), 1 << 33),
+    "profile time": ProfileTime(RequestId(8), 0.25, True),
 }
 
 MESSAGES: dict[str, Message] = {

@@ -9,7 +9,16 @@ from typing import Any, get_args, get_type_hints
 from hypothesis import strategies as st
 
 from gpuwire.errors import error_classes
-from gpuwire.ids import GraphId, LocationId, RequestId, SessionId, StreamId, TensorId
+from gpuwire.ids import (
+    CaptureId,
+    GraphId,
+    KernelId,
+    LocationId,
+    RequestId,
+    SessionId,
+    StreamId,
+    TensorId,
+)
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
 from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, ValueRef
@@ -17,6 +26,26 @@ from gpuwire.ir.operations import OPERATIONS, OpDef, Operation
 from gpuwire.ir.tensors import MAX_RANK, Scalar, TensorType
 from gpuwire.wire.codec import encode_definition
 from gpuwire.wire.definitions import GraphDefinition
+from gpuwire.wire.device_tasks import (
+    AskMemory,
+    BeginCapture,
+    CaptureLaunch,
+    CleanMemory,
+    DeviceAnswer,
+    DeviceTask,
+    EndCapture,
+    EndProfile,
+    LaunchKernel,
+    MemoryFreed,
+    MemoryReport,
+    MemoryReported,
+    PoolReport,
+    ProfileTime,
+    RegisterKernel,
+    ReplayCapture,
+    SetAllocationMode,
+    StartProfile,
+)
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
@@ -179,7 +208,47 @@ runs = st.builds(
     encoded_definitions,
 )
 
+kernels = ids.map(KernelId)
+captures = ids.map(CaptureId)
+locations = counts.map(LocationId)
+grids = st.tuples(*[st.integers(1, U32)] * 3)
+tensor_rows = st.lists(tensors, max_size=6).map(tuple)
+params = st.binary(max_size=40)
+pairs = st.lists(st.tuples(st.integers(0, 256), tensors), max_size=6).map(tuple)
+
+device_tasks: st.SearchStrategy[DeviceTask] = st.one_of(
+    st.builds(
+        RegisterKernel,
+        kernels,
+        texts,
+        texts,
+        texts,
+        grids,
+        st.lists(st.booleans(), max_size=6).map(tuple),
+        st.integers(0, 1024),
+    ),
+    st.builds(LaunchKernel, streams, kernels, grids, tensor_rows, tensor_rows, params, locations),
+    st.builds(BeginCapture, captures),
+    st.builds(
+        CaptureLaunch,
+        captures,
+        kernels,
+        grids,
+        st.lists(st.integers(0, 256), max_size=6).map(tuple),
+        params,
+        locations,
+    ),
+    st.builds(EndCapture, streams, requests, captures, st.lists(types, max_size=5).map(tuple)),
+    st.builds(ReplayCapture, streams, captures, pairs, pairs, locations),
+    st.builds(SetAllocationMode, streams, st.booleans()),
+    st.builds(AskMemory, streams, requests),
+    st.builds(CleanMemory, requests),
+    st.builds(StartProfile, streams, requests),
+    st.builds(EndProfile, streams, requests),
+)
+
 tasks: st.SearchStrategy[Task] = st.one_of(
+    device_tasks,
     st.builds(RunOperation, streams, operations()),
     registrations(),
     st.builds(ReadTensor, streams, requests, tensors),
@@ -208,7 +277,24 @@ def error_records(draw: st.DrawFn) -> ErrorRecord:
     return record
 
 
+pools = st.builds(PoolReport, texts, texts, *[counts] * 9)
+device_answers: st.SearchStrategy[DeviceAnswer] = st.one_of(
+    st.builds(
+        MemoryReported,
+        requests,
+        st.builds(MemoryReport, st.lists(pools, max_size=4).map(tuple), *[counts] * 4),
+    ),
+    st.builds(MemoryFreed, requests, counts),
+    st.builds(
+        ProfileTime,
+        requests,
+        st.floats(0, allow_infinity=False, allow_nan=False),
+        st.booleans(),
+    ),
+)
+
 replies: st.SearchStrategy[Reply] = st.one_of(
+    device_answers,
     tensor_data(),
     st.builds(Done, requests),
     st.builds(Failed, requests, error_records(), counts),

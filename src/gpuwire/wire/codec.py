@@ -157,7 +157,10 @@ def _unpacker(buffer_bytes: int, limits: WireLimits) -> Any:
         use_list=False,
         max_str_len=limits.max_text_bytes,
         max_bin_len=max(
-            limits.max_inline_bytes, 8 * limits.max_dropped_tensors, limits.max_graph_bytes
+            limits.max_inline_bytes,
+            8 * limits.max_dropped_tensors,
+            limits.max_graph_bytes,
+            limits.max_kernel_bytes,
         ),
         max_array_len=limits.max_array_length,
         max_map_len=0,

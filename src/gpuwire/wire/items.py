@@ -1,7 +1,8 @@
 """Tasks and replies as plain values: `(kind, field, …)`.
 
-A kind's number is part of the protocol: it is never used again for something else. Messages have
-1 to 15, tasks 16 to 63, replies 64 to 127, so that one taken for another is noticed.
+`device_items` has those of kernels, captured graphs, memory and time. A kind's number is part of
+the protocol: it is never used again for something else. Messages have 1 to 15, tasks 16 to 63,
+replies 64 to 127, so that one taken for another is noticed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from gpuwire.errors import ArgumentError, MalformedMessage
 from gpuwire.ids import GraphId, RequestId, StreamId, TensorId
 from gpuwire.ir.tensors import TensorType
 from gpuwire.wire import fields as check
+from gpuwire.wire.device_items import (
+    DEVICE_ANSWERS,
+    DEVICE_TASKS,
+    plain_device_answer,
+    plain_device_task,
+)
 from gpuwire.wire.limits import DEFAULT_LIMITS, WireLimits
 from gpuwire.wire.messages import (
     DefineGraph,
@@ -58,6 +65,8 @@ def plain_task(task: Task) -> Plain:
             return _plain_run(task)
         case DefineGraph():
             return (22, task.graph, task.definition)
+        case _:
+            return plain_device_task(task)
 
 
 def checked_task(item: Plain, limits: WireLimits) -> Task:
@@ -79,6 +88,8 @@ def plain_reply(reply: Reply) -> Plain:
             return (66, reply.request, plain_error(reply.error), reply.location)
         case GraphMissing():
             return (67, reply.graph)
+        case _:
+            return plain_device_answer(reply)
 
 
 def checked_reply(item: Plain, limits: WireLimits) -> Reply:
@@ -283,6 +294,7 @@ _TASKS: dict[int, Callable[[Plain, WireLimits], Task]] = {
     20: _drop_tensors,
     21: _run_graph,
     22: _define_graph,
+    **DEVICE_TASKS,
 }
 
 
@@ -318,4 +330,5 @@ _REPLIES: dict[int, Callable[[Plain, WireLimits], Reply]] = {
     65: _done,
     66: _failed,
     67: _graph_missing,
+    **DEVICE_ANSWERS,
 }

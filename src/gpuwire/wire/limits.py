@@ -41,6 +41,14 @@ class WireLimits:
     """A graph's definition; it travels inside an item."""
     max_graph_nodes: int = 4096
     """Also its inputs, its scalars, and the tensors dropped along with one run."""
+    max_kernel_bytes: int = 96 * KIB
+    """The source of a kernel that a user wrote; it travels inside an item."""
+    max_kernel_buffers: int = 64
+    """Of one launch. Adapters bind fewer."""
+    max_params_bytes: int = 4 * KIB
+    """Parameters of one launch."""
+    max_capture_arrays: int = 256
+    """Arrays that a captured graph works on."""
     max_causes: int = 8
     """Errors in a chain below the first."""
     max_bulk_bytes: int = 1 << 46

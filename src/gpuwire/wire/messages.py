@@ -17,6 +17,7 @@ from gpuwire.errors import FieldValue
 from gpuwire.ids import GraphId, RequestId, SessionId, StreamId, TensorId
 from gpuwire.ir.operations import Operation
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.wire.device_tasks import DeviceAnswer, DeviceTask
 
 PROTOCOL_VERSIONS = (1,)
 """The versions this code speaks, best first."""
@@ -193,7 +194,8 @@ class SyncStream:
 
 @dataclass(frozen=True, slots=True)
 class DropTensors:
-    """The client holds these tensors no longer. No reply."""
+    """The client holds these tensors no longer; or kernels, or captured graphs, whose ids are out
+    of the same row. No reply."""
 
     tensors: tuple[TensorId, ...]
 
@@ -228,7 +230,14 @@ class DefineGraph:
 
 
 Task = (
-    RunOperation | RegisterTensor | ReadTensor | SyncStream | DropTensors | RunGraph | DefineGraph
+    RunOperation
+    | RegisterTensor
+    | ReadTensor
+    | SyncStream
+    | DropTensors
+    | RunGraph
+    | DefineGraph
+    | DeviceTask
 )
 
 
@@ -269,7 +278,7 @@ class GraphMissing:
     graph: GraphId
 
 
-Answer = TensorData | Done | Failed
+Answer = TensorData | Done | Failed | DeviceAnswer
 """What a request gets, once."""
 
 Reply = Answer | GraphMissing
