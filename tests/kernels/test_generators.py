@@ -17,7 +17,8 @@ from gpuwire.kernels.gathering import (
 )
 from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.kernels.matmul import INNER_SLICES, MatmulSpec, OperandForm, matmul_kernel
-from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, Reduction, reduction_kernel
+from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, reduction_kernel
+from gpuwire.kernels.reduction_state import Reduction
 from gpuwire.kernels.transposing import transposing_kernel
 from gpuwire.lowering.plan_matmul import LARGE, MIDDLE, SMALL
 from gpuwire.lowering.plan_reduction import MAX_CHUNK

@@ -1,0 +1,1 @@
+"""WGSL kernels: generators, and the functions of `wgsl/` that generated kernels call."""

@@ -19,12 +19,23 @@ dimensions; lengths, then strides of the reduced ones; for `mean` the divisor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind
-from gpuwire.kernels.expressions import apply_expression, convert, has_expression
+from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.reduction_state import (
+    CHUNK,
+    OFFSET,
+    OUTPUTS,
+    PARTS,
+    REDUCED,
+    SHAPES,
+    Reduction,
+    State,
+    best_function,
+    entering,
+    load_function,
+)
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
@@ -35,63 +46,6 @@ LANE_UNROLL = 8
 """Elements that an invocation of the lane form has on the way at once."""
 UNROLL = 4
 """Accumulators of a lane in the group form."""
-
-_COMBINE = {
-    "sum": "add",
-    "mean": "add",
-    "prod": "multiply",
-    "min": "minimum",
-    "max": "maximum",
-    "any": "bitwise_or",
-    "all": "bitwise_and",
-}
-
-_OUTPUTS, _REDUCED, _CHUNK, _PARTS, _OFFSET, _SHAPES = 0, 1, 2, 3, 4, 5
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """What one kernel reduces.
-
-    `operation` is a name of the operation table. `source` is the type in memory, `accumulate` the
-    one of `accumulator`, `result` that of the outputs; a kernel that writes partial results has
-    `partial` set, and one that reads those of argmin or argmax has `indices_given`.
-    """
-
-    operation: str
-    source: DType
-    accumulate: DType
-    result: DType
-    kept_rank: int
-    reduced_rank: int
-    partial: bool
-    indices_given: bool
-    workgroup_size: int
-    """0 for the lane form, else the size of a workgroup in the group form."""
-    quads: bool = False
-    """The group form reads elements in fours: the one reduced dimension is contiguous, and its
-    length, `chunk`, the offset and the kept dimensions' strides are multiples of four."""
-
-    @property
-    def is_arg(self) -> bool:
-        return self.operation.startswith("arg")
-
-    @property
-    def outputs_per_worker(self) -> int:
-        """Outputs that one invocation (lane form) or workgroup (group form) computes."""
-        return 1 if self.partial else shader_type(self.result).per_word
-
-
-def accumulator(operation: str, source: DType, result: DType) -> DType:
-    """The type in which an operation reduces. It fills a word at least."""
-    if operation in ("any", "all"):
-        return dt.uint32
-    dtype = source if operation in ("min", "max", "argmin", "argmax") else result
-    if dtype is dt.float16:
-        return dt.float32
-    if dtype.itemsize < 4:
-        return dt.int32 if dtype.kind is Kind.SIGNED else dt.uint32
-    return dtype
 
 
 def reduction_kernel(reduction: Reduction) -> Kernel:
@@ -108,11 +62,11 @@ def reduction_kernel(reduction: Reduction) -> Kernel:
     size = reduction.workgroup_size or LANE_WORKGROUP_SIZE
     writer = KernelWriter(name, size)
     _declare(writer, reduction)
-    state = _State(reduction)
+    state = State(reduction)
     if reduction.is_arg:
-        writer.function(_best(reduction))
+        writer.function(best_function(reduction))
     if not reduction.quads or state.identity is None:
-        writer.function(_load_function(reduction, state))
+        writer.function(load_function(reduction, state))
     if reduction.workgroup_size:
         writer.workgroup_array("shared_state", state.type, size)
         writer.function(_group_function(reduction, state))
@@ -131,7 +85,7 @@ def _declare(writer: KernelWriter, reduction: Reduction) -> None:
     source, accumulate = shader_type(reduction.source), shader_type(reduction.accumulate)
     result = shader_type(reduction.result)
     writer.needs(source.features | accumulate.features | result.features)
-    writer.words(_SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank))
+    writer.words(SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank))
     if reduction.operation == "mean" and not reduction.partial:
         writer.words(shader_type(_part_type(reduction.accumulate)).parameter_words)
     element = source.quad_storage if reduction.quads else source.storage
@@ -146,116 +100,22 @@ def _declare(writer: KernelWriter, reduction: Reduction) -> None:
         writer.buffer("partial_index", "u32", Access.WRITE)
 
 
-class _State:
-    """What a reduction carries from element to element, in WGSL."""
-
-    def __init__(self, reduction: Reduction) -> None:
-        self._reduction = reduction
-        self._value = shader_type(reduction.accumulate).value
-        self.type = "Best" if reduction.is_arg else self._value
-
-    @property
-    def identity(self) -> str | None:
-        """The state of no elements; None where a state starts as the part's first element, which
-        counts no more for being met twice."""
-        match self._reduction.operation:
-            case "sum" | "mean" | "any":
-                return f"{self._value}()"
-            case "prod":
-                return f"{self._value}({self._one})"
-            case "all":
-                return "1u"
-        return None
-
-    @property
-    def _one(self) -> str:
-        return "1.0, 0.0" if self._reduction.accumulate.kind is Kind.COMPLEX else "1"
-
-    def combine(self, left: str, right: str) -> str:
-        """The state of two runs of elements."""
-        if self._reduction.is_arg:
-            return f"better({left}, {right})"
-        operation = _COMBINE[self._reduction.operation]
-        return apply_expression(operation, self._reduction.accumulate, [left, right])
-
-
-def _load_function(reduction: Reduction, state: _State) -> str:
-    """WGSL's `load_state(base, n)`: the state of reduced element n of an output."""
-    lines, indices = split_index("n", _reduced_word(reduction), reduction.reduced_rank, "r")
-    stride = _reduced_word(reduction) + reduction.reduced_rank
-    lines.append(f"let at = base + {strided_index(None, stride, indices)};")
-    types = shader_type(reduction.source)
-    if reduction.quads:  # Only a part's first element is ever loaded so.
-        statements, values = types.load_quad("source", "at >> 2u", "q")
-        lines += [*statements, f"let loaded = {values[0]};"]
-    else:
-        lines.append(f"let loaded = {types.load('source', 'at')};")
-    value = _entering("loaded", reduction)
-    if reduction.is_arg:
-        index = "source_index[at]" if reduction.indices_given else "n"
-        value = f"Best({value}, {index})"
-    lines.append(f"return {value};")
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"fn load_state(base: u32, n: u32) -> {state.type} {{\n{body}\n}}"
-
-
-def _entering(value: str, reduction: Reduction) -> str:
-    """An element in the accumulator's type. A sum is taken of elements converted to the result's
-    type first, as NumPy does."""
-    source = reduction.source
-    if reduction.operation in ("any", "all"):
-        return convert(convert(value, source, dt.bool_), dt.bool_, dt.uint32)
-    if reduction.operation in ("sum", "prod", "mean") and not reduction.indices_given:
-        target = reduction.result
-        if target is not dt.float16 and target.itemsize < 4 and source.kind is Kind.FLOAT:
-            return convert(convert(value, source, target), target, reduction.accumulate)
-    return convert(value, source, reduction.accumulate)
-
-
-def _best(reduction: Reduction) -> str:
-    """The state of argmin and argmax, and which of two is better: NaN before all else, then the
-    more extreme value, then the lower index."""
-    types = shader_type(reduction.accumulate)
-    sign = "<" if reduction.operation == "argmin" else ">"
-    lines = [
-        f"struct Best {{ value: {types.value}, index: u32 }}",
-        "",
-        "fn better(a: Best, b: Best) -> Best {",
-        "    let lower = a.index < b.index;",
-    ]
-    if has_expression("isnan", reduction.accumulate) and reduction.accumulate.is_floating:
-        lines += [
-            f"    let an = is_nan_{types.suffix}(a.value);",
-            f"    let bn = is_nan_{types.suffix}(b.value);",
-            "    if an || bn {",
-            "        if (an && bn && lower) || (an && !bn) { return a; }",
-            "        return b;",
-            "    }",
-        ]
-    lines += [
-        f"    if a.value {sign} b.value || (a.value == b.value && lower) {{ return a; }}",
-        "    return b;",
-        "}",
-    ]
-    return "\n".join(lines)
-
-
-def _part_preamble(reduction: Reduction, state: _State) -> list[str]:
+def _part_preamble(reduction: Reduction, state: State) -> list[str]:
     """Statements that bind `base`, `first` and `last` (one past) of a part, and `state`."""
-    kept_word = _SHAPES
+    kept_word = SHAPES
     lines, indices = split_index("output", kept_word, reduction.kept_rank, "k")
     stride = kept_word + reduction.kept_rank
     return [
-        f"let output = part % {param(_OUTPUTS)};",
+        f"let output = part % {param(OUTPUTS)};",
         *lines,
-        f"let base = {strided_index(_OFFSET, stride, indices)};",
-        f"let first = (part / {param(_OUTPUTS)}) * {param(_CHUNK)};",
-        f"let last = min(first + {param(_CHUNK)}, {param(_REDUCED)});",
+        f"let base = {strided_index(OFFSET, stride, indices)};",
+        f"let first = (part / {param(OUTPUTS)}) * {param(CHUNK)};",
+        f"let last = min(first + {param(CHUNK)}, {param(REDUCED)});",
         f"let start = {state.identity or 'load_state(base, first)'};",
     ]
 
 
-def _lane_function(reduction: Reduction, state: _State) -> str:
+def _lane_function(reduction: Reduction, state: State) -> str:
     lines = [
         *_part_preamble(reduction, state),
         "var total = start;",
@@ -297,7 +157,7 @@ def _tree(size: int, first: int) -> str:
     return f"e{first}" if size == 1 else f"t{size}_{first}"
 
 
-def _group_function(reduction: Reduction, state: _State) -> str:
+def _group_function(reduction: Reduction, state: State) -> str:
     size = reduction.workgroup_size
     lines = [*_part_preamble(reduction, state)]
     lines += [f"var total{k} = start;" for k in range(UNROLL)]
@@ -338,7 +198,7 @@ def _group_function(reduction: Reduction, state: _State) -> str:
 
 
 def _taking_in(
-    reduction: Reduction, state: _State, n: str, number: int
+    reduction: Reduction, state: State, n: str, number: int
 ) -> tuple[list[str], list[str]]:
     """Statements that load the element or quad `n`, and those that add it to the totals: an element
     to the total of that number, a quad's to one each."""
@@ -351,22 +211,22 @@ def _taking_in(
     additions = []
     for place, value in enumerate(values):
         name, total = f"element{number}_{place}", f"total{place}"
-        entering = _entering(value, reduction)
+        element = entering(value, reduction)
         if reduction.is_arg:
-            entering = f"Best({entering}, ({n}) * 4u + {place}u)"
-        loads.append(f"let {name} = {entering};")
+            element = f"Best({element}, ({n}) * 4u + {place}u)"
+        loads.append(f"let {name} = {element};")
         additions.append(f"{total} = {state.combine(total, name)};")
     return loads, additions
 
 
 def _write_results(
-    writer: KernelWriter, reduction: Reduction, state: _State, worker: str, call: str
+    writer: KernelWriter, reduction: Reduction, state: State, worker: str, call: str
 ) -> None:
     """Reduce what the worker has, and write it."""
-    outputs = param(_OUTPUTS)
+    outputs = param(OUTPUTS)
     write = []
     if reduction.partial:
-        writer.write(f"if {worker} >= {outputs} * {param(_PARTS)} {{ return; }}")
+        writer.write(f"if {worker} >= {outputs} * {param(PARTS)} {{ return; }}")
         writer.write(f"let state = {call.format(part=worker)};")
         if reduction.is_arg:
             write = [f"partial[{worker}] = state.value;", f"partial_index[{worker}] = state.index;"]
@@ -403,7 +263,7 @@ def _leaving(state: str, reduction: Reduction) -> str:
     if reduction.operation == "mean":
         part = _part_type(accumulate)
         count = shader_type(part).parameter(
-            _SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank)
+            SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank)
         )
         suffix = shader_type(part).suffix
         if accumulate.kind is Kind.COMPLEX:
@@ -419,7 +279,3 @@ def _leaving(state: str, reduction: Reduction) -> str:
 
 def _part_type(dtype: DType) -> DType:
     return dt.real_of(dtype)
-
-
-def _reduced_word(reduction: Reduction) -> int:
-    return _SHAPES + 2 * reduction.kept_rank

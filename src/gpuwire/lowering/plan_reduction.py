@@ -11,12 +11,8 @@ from gpuwire.ir.attributes import ArgReduceAttributes, ReduceAttributes
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import Node
 from gpuwire.ir.tensors import Shape, TensorType
-from gpuwire.kernels.reduction import (
-    LANE_WORKGROUP_SIZE,
-    Reduction,
-    accumulator,
-    reduction_kernel,
-)
+from gpuwire.kernels.reduction import LANE_WORKGROUP_SIZE, reduction_kernel
+from gpuwire.kernels.reduction_state import Reduction, accumulator
 from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import PlanBuilder, constant_words
 from gpuwire.lowering.layouts import Placed, Strides, collapsed

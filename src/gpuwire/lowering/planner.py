@@ -92,9 +92,7 @@ def _plan_node(builder: PlanBuilder, node: Node, operands: list[Operand]) -> Pla
             return _plan_host(builder, node, operands)
         case OpClass.REDUCTION:
             return plan_reduction(builder, node, _tensor(builder, operands[0]))
-    if name in ("full", "broadcast_to") and isinstance(operands[0], ScalarRef):
-        return plan_copy(builder, operands[0], node.type)
-    if name == "full":
+    if name == "full" or (name == "broadcast_to" and isinstance(operands[0], ScalarRef)):
         return plan_copy(builder, operands[0], node.type)
     if name == "arange":
         start, step = operands
