@@ -20,6 +20,7 @@ else:
 
 LogLevel = Literal["disabled", "basic", "full"]
 QuicEngine = Literal["auto", "aioquic", "qh3"]
+Progress = Literal["auto", "off"]
 PersistentMemory = Literal["enabled", "size-match", "disabled", "enforced"]
 
 Count = Annotated[int, Field(ge=1)]
@@ -90,6 +91,9 @@ class RemoteConfig(Section):
     ends with its link."""
     upload_cache: bool = False
     """Announce large uploads by their content's hash. No effect in this version."""
+    progress: Progress = "auto"
+    """auto: a wait that takes longer than half a second is shown, in a terminal or a notebook; off:
+    nothing is ever shown."""
 
 
 class CudaMemoryConfig(Section):
