@@ -350,6 +350,14 @@ class ScalarOutOfRange(GpuwireError, OverflowError):
     dtype: str | None
 
 
+class TracingError(GpuwireError, TypeError):
+    """What a compiled function cannot do while it is traced: read values, branch on them, change
+    what it did not get as an argument. The message names the way that works."""
+
+    code = 89
+    function: str | None
+
+
 # --- Work that failed on the device ----------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gpuwire import client
@@ -30,6 +31,21 @@ def connect(
 def default_device() -> ArrayDevice:
     """The first device this process connected to that is still open; without one, `connect()`."""
     return _default.find()
+
+
+def place_of(device: ArrayDevice | None) -> ArrayDevice:
+    """Where a function puts what it makes, told `device`: there, or on the default device."""
+    return _default.place(device)
+
+
+def traced_device() -> ArrayDevice | None:
+    """The device of the function that this thread traces, if it does."""
+    return _default.traced
+
+
+def tracing(device: ArrayDevice) -> AbstractContextManager[None]:
+    """While a function is traced on this thread: what it makes is recorded on `device`."""
+    return _default.tracing(device)
 
 
 # The one state of the process that gpuwire keeps: the standard's creation functions can be called

@@ -12,10 +12,15 @@ import numpy as np
 
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice, ArrayTensor
-from gpuwire.array.scalars import python_number
+from gpuwire.array.scalar_expressions import expression_of
+from gpuwire.array.scalars import default_dtype, python_number, typed_scalar
 from gpuwire.errors import DTypeError, ScalarOutOfRange
 from gpuwire.ir import dtypes as dt
+from gpuwire.ir.attributes import ShapeAttributes
 from gpuwire.ir.dtypes import DType, Kind, dtype_of_numpy
+from gpuwire.ir.operations import OPERATIONS
+
+_FULL = OPERATIONS["full"]
 
 
 def from_host(value: Any, dtype: DTypeLike | None, device: ArrayDevice) -> ArrayTensor:
@@ -26,6 +31,9 @@ def from_host(value: Any, dtype: DTypeLike | None, device: ArrayDevice) -> Array
     Raises `DTypeError` for elements that are no numbers, `UnsupportedDType` for a type that the
     device lacks, `ScalarOutOfRange` for Python integers outside the type.
     """
+    if expression_of(value) is not None:
+        kind = resolve(dtype, device) if dtype is not None else default_dtype(value, device)
+        return device.record(_FULL, (typed_scalar(value, kind),), ShapeAttributes(()))
     array = _as_numpy(value)
     wanted = resolve(dtype, device) if dtype is not None else _natural(value, array, device)
     device.require(wanted, "asarray")

@@ -15,10 +15,10 @@ import numpy as np
 
 from gpuwire.array.array_object import Array
 from gpuwire.array.axes import Lengths, shape_of
-from gpuwire.array.connecting import default_device
+from gpuwire.array.connecting import place_of
 from gpuwire.array.conversion import from_host
 from gpuwire.array.data_types import DTypeLike, resolve
-from gpuwire.array.devices import ArrayDevice
+from gpuwire.array.devices import ArrayDevice, meeting_device
 from gpuwire.array.manipulation_functions import stack
 from gpuwire.array.recording import (
     binary,
@@ -29,6 +29,7 @@ from gpuwire.array.recording import (
     own,
     reshaped,
 )
+from gpuwire.array.scalar_expressions import number_class
 from gpuwire.array.scalars import default_dtype, python_number, typed_scalar
 from gpuwire.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from gpuwire.ir import dtypes as dt
@@ -79,7 +80,7 @@ def asarray(
     if isinstance(leaf, Array):
         stacked = _stacked(obj, leaf.device)
         return _from_array(stacked, dtype, device, None)
-    place = device if device is not None else default_device()
+    place = place_of(device)
     return Array(from_host(obj, dtype, place), place)
 
 
@@ -121,7 +122,7 @@ def arange(
         start, stop = 0, start
     if step == 0:
         raise ArgumentError("arange: step must not be 0")
-    place = device if device is not None else default_device()
+    place = place_of(device)
     whole = all(isinstance(number, int) for number in (start, stop, step))
     natural = place.default_int if whole else place.default_float
     wanted = resolve(dtype, place) if dtype is not None else natural
@@ -157,7 +158,7 @@ def eye(
 ) -> Array:
     """A matrix of ones on the diagonal `k` (above the main one if positive), zeros elsewhere."""
     rows, columns = shape_of((n_rows, n_rows if n_cols is None else n_cols), "eye")
-    place = device if device is not None else default_device()
+    place = place_of(device)
     wanted = resolve(dtype, place) if dtype is not None else place.default_float
     row, column = _places(place, (rows, columns))
     k = _inside(k, rows, columns)
@@ -172,11 +173,13 @@ def full(
     device: ArrayDevice | None = None,
 ) -> Array:
     """An array with every element `fill_value`, whose kind gives the default type."""
-    place = device if device is not None else default_device()
+    place = place_of(device)
     if isinstance(fill_value, Array):
         value = fill_value if dtype is None else cast(fill_value, resolve(dtype, place))
-        if value.device is not place:
+        met = meeting_device(place, value.device)
+        if met is None:
             raise mismatch("full", place, value.device)
+        place = met
         return Array(
             place.record(_FULL, (value._tensor,), ShapeAttributes(shape_of(shape, "full"))), place
         )
@@ -197,7 +200,7 @@ def full_like(
 ) -> Array:
     """`full` with the shape, type and device of `x`."""
     expect_arrays("full_like", x)
-    place = device if device is not None else x.device
+    place = place_of(device) if device is not None else x.device
     return full(x.shape, fill_value, dtype=dtype if dtype is not None else x.dtype, device=place)
 
 
@@ -217,8 +220,8 @@ def linspace(
     """
     if num < 0:
         raise ArgumentError(f"linspace: num must not be negative, not {num}")
-    place = device if device is not None else default_device()
-    complex_bounds = isinstance(start, complex) or isinstance(stop, complex)
+    place = place_of(device)
+    complex_bounds = complex in (number_class(start), number_class(stop))
     natural = dt.complex_of(place.default_float) if complex_bounds else place.default_float
     wanted = resolve(dtype, place) if dtype is not None else natural
     if not wanted.is_floating:
@@ -260,7 +263,7 @@ def ones(
     shape: Lengths, *, dtype: DTypeLike | None = None, device: ArrayDevice | None = None
 ) -> Array:
     """An array of ones, by default of the default float."""
-    place = device if device is not None else default_device()
+    place = place_of(device)
     wanted = resolve(dtype, place) if dtype is not None else place.default_float
     return _full(place, shape_of(shape, "ones"), 1, wanted)
 
@@ -288,7 +291,7 @@ def zeros(
     shape: Lengths, *, dtype: DTypeLike | None = None, device: ArrayDevice | None = None
 ) -> Array:
     """An array of zeros, by default of the default float."""
-    place = device if device is not None else default_device()
+    place = place_of(device)
     wanted = resolve(dtype, place) if dtype is not None else place.default_float
     return _full(place, shape_of(shape, "zeros"), 0, wanted)
 
@@ -303,7 +306,7 @@ def zeros_like(
 def _from_array(
     x: Array, dtype: DTypeLike | None, device: ArrayDevice | None, copy: bool | None
 ) -> Array:
-    place = device if device is not None else x.device
+    place = place_of(device) if device is not None else x.device
     wanted = resolve(dtype, place) if dtype is not None else x.dtype
     if copy is False and (place is not x.device or wanted is not x.dtype):
         raise ArgumentError("copy=False: another device or data type takes a copy")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwire.array.array_object import Array
+from gpuwire.array.connecting import place_of
 from gpuwire.array.data_types import DTypeLike, resolve
 from gpuwire.array.devices import ArrayDevice
 from gpuwire.array.recording import cast, expect_arrays, own
+from gpuwire.array.scalar_expressions import number_class
 from gpuwire.array.scalars import python_number
 from gpuwire.errors import ArgumentError, DTypeError
 from gpuwire.ir import dtypes as dt
@@ -49,7 +51,7 @@ def astype(
     where nothing has to be done.
     """
     expect_arrays("astype", x)
-    place = device if device is not None else x.device
+    place = place_of(device) if device is not None else x.device
     moved = x.to_device(place)
     result = cast(moved, resolve(dtype, place))
     return own(result, x) if copy else result
@@ -137,11 +139,12 @@ def result_type(*arrays_and_dtypes: Array | DTypeLike | PythonScalar) -> DType:
 
 def _with_number(dtype: DType, number: PythonScalar, device: ArrayDevice | None) -> DType:
     default_float = device.default_float if device is not None else dt.float32
-    if isinstance(number, complex):
+    kind = number_class(number)
+    if issubclass(kind, complex):
         return dt.complex_of(dtype if dtype.is_floating else default_float)
-    if isinstance(number, float):
+    if issubclass(kind, float):
         return dtype if dtype.is_floating else default_float
-    if dtype is dt.bool_ and not isinstance(number, bool):
+    if dtype is dt.bool_ and kind is not bool:
         return device.default_int if device is not None else dt.int64
     return dtype
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
+from gpuwire.client.recorded_graphs import RecordedGraph
+from gpuwire.ids import LocationId
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar, TensorType
 
@@ -59,6 +63,26 @@ class ArrayDevice(Protocol):
 
     def read(self, tensor: Any) -> Any: ...
 
+    def location(self) -> LocationId: ...
+
+    def line(self, location: LocationId) -> str | None: ...
+
+    def recorded_graph(
+        self, graph: OpGraph, locations: tuple[LocationId, ...]
+    ) -> RecordedGraph: ...
+
+    def run_graph(
+        self, graph: RecordedGraph, inputs: Sequence[Any], scalars: tuple[Scalar, ...]
+    ) -> Sequence[ArrayTensor]: ...
+
+
+def meeting_device(one: ArrayDevice, other: ArrayDevice) -> ArrayDevice | None:
+    """The device of an operation over arrays of both; None if they cannot meet. While a function
+    is traced, arrays from outside it meet those inside on the device that traces it."""
+    if one is other or getattr(one, "target", None) is other:
+        return one
+    return other if getattr(other, "target", None) is one else None
+
 
 Operand = ArrayTensor | Scalar
 
@@ -67,7 +91,8 @@ class DefaultDevice:
     """The device of arrays that name none: the first one this process connected to that is still
     open, and if there is none, a new connection to `GPUWIRE_URL` or a server on this machine.
 
-    A later connection does not change where earlier code puts its arrays. Safe for threads.
+    A later connection does not change where earlier code puts its arrays. While a function is
+    traced, it is for that thread the device that traces it. Safe for threads.
     """
 
     def __init__(self, connect: Callable[[], ArrayDevice]) -> None:
@@ -75,6 +100,7 @@ class DefaultDevice:
         self._lock = threading.Lock()
         self._known: list[weakref.ref[ArrayDevice]] = []
         self._own: ArrayDevice | None = None
+        self._thread = threading.local()
 
     def note(self, device: ArrayDevice) -> None:
         """Tells of a device that the program connected to."""
@@ -82,8 +108,32 @@ class DefaultDevice:
             self._known = [ref for ref in self._known if not _is_over(ref)]
             self._known.append(weakref.ref(device))
 
+    @property
+    def traced(self) -> ArrayDevice | None:
+        """The device that traces a function on this thread, if one does."""
+        return getattr(self._thread, "traced", None)
+
+    @contextmanager
+    def tracing(self, device: ArrayDevice) -> Iterator[None]:
+        """`device` traces a function on this thread."""
+        self._thread.traced = device
+        try:
+            yield
+        finally:
+            self._thread.traced = None
+
+    def place(self, device: ArrayDevice | None) -> ArrayDevice:
+        """Where what is to be made on `device` is made."""
+        if device is None:
+            return self.find()
+        traced = self.traced
+        return device if traced is None else meeting_device(device, traced) or device
+
     def find(self) -> ArrayDevice:
         """The default device; connects if there is none. Raises what connecting raises."""
+        traced = self.traced
+        if traced is not None:
+            return traced
         with self._lock:
             for ref in self._known:
                 device = ref()

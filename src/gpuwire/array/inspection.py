@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwire.array.connecting import default_device
+from gpuwire.array.connecting import default_device, place_of
 from gpuwire.array.data_type_functions import isdtype
 from gpuwire.array.devices import ArrayDevice
 from gpuwire.ir import dtypes as dt
@@ -31,7 +31,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: ArrayDevice | None = None) -> dict[str, DType]:
         """The types of arrays that name none, by kind."""
-        place = device if device is not None else default_device()
+        place = place_of(device)
         return {
             "real floating": place.default_float,
             "complex floating": dt.complex_of(place.default_float),
@@ -49,7 +49,7 @@ class NamespaceInfo:
         """The data types of the standard that arrays of the device may have, by name; of one kind
         or several, as `isdtype` names them. (float16 is not the standard's; ask
         `device.supports(gpuwire.float16)`.)"""
-        place = device if device is not None else default_device()
+        place = place_of(device)
         return {
             dtype.name: dtype
             for dtype in ALL_DTYPES

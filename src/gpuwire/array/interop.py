@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuwire.array.conversion import from_host
-from gpuwire.array.devices import ArrayDevice
+from gpuwire.array.devices import ArrayDevice, meeting_device
+from gpuwire.array.recording import brought
 from gpuwire.client.aio import AsyncDevice
 from gpuwire.errors import ArgumentError, NotSupported
 
@@ -89,6 +90,7 @@ def to_device(x: Array, device: ArrayDevice, stream: object) -> Array:
     """See `Array.to_device`."""
     if stream is not None:
         raise ArgumentError("stream must be None: gpuwire orders work by the program's order")
-    if device is x._device:
-        return x
+    met = meeting_device(device, x._device)
+    if met is not None:
+        return brought(x, met)
     return x.__class__(from_host(read(x), x.dtype, device), device)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gpuwire import errors
 from gpuwire.array.array_object import Array
+from gpuwire.array.compilation.compiled_function import CompiledFunction, compile
 from gpuwire.array.connecting import connect, default_device
 from gpuwire.array.constants import e, inf, nan, newaxis, pi
 from gpuwire.array.creation_functions import (
@@ -171,6 +172,7 @@ from gpuwire.ir.dtypes import (
 
 __all__ = [
     "Array",
+    "CompiledFunction",
     "Device",
     "__array_namespace_info__",
     "abs",
@@ -203,6 +205,7 @@ __all__ = [
     "can_cast",
     "ceil",
     "clip",
+    "compile",
     "complex64",
     "complex128",
     "concat",

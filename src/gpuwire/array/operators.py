@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuwire.array.recording import binary, binary_floating, cast, foreign
+from gpuwire.array.scalar_expressions import ScalarExpression
 from gpuwire.array.scalars import python_number, weak_dtype
-from gpuwire.errors import ArgumentError, DTypeError, ShapeError
+from gpuwire.errors import ArgumentError, DTypeError, ShapeError, TracingError
 from gpuwire.ir.dtypes import DType, Kind, promote
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import broadcast_shapes
@@ -72,12 +73,19 @@ def replace(x: Array, result: Array, name: str) -> Array:
         raise ShapeError(
             f"{name} in place: the result's shape {result.shape} is not {x.shape}", operation=name
         )
+    if result._device is not x._device:
+        raise TracingError(
+            f"{name} in place: it would change an array from outside the compiled function; give "
+            "it to the function as an argument, or return the new values"
+        )
     x._tensor = cast(result, x.dtype)._tensor
     return x
 
 
 def check_exponent(x: Array, exponent: Any) -> None:
     """Integers have no negative powers, as in NumPy."""
+    if exponent.__class__ is ScalarExpression and exponent.kind is int and x.dtype.is_integer:
+        raise exponent.program.refusal(f"{x.dtype} to the power of it, which may be negative")
     if exponent.__class__ is int and exponent < 0 and x.dtype.is_integer:
         raise ArgumentError(
             f"{x.dtype} to the power {exponent}: integers have no negative powers; "

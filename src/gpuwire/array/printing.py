@@ -9,7 +9,7 @@ import numpy as np
 from gpuwire.array.interop import read
 from gpuwire.array.recording import part
 from gpuwire.client.aio import AsyncDevice
-from gpuwire.errors import GpuwireError, NotSupported
+from gpuwire.errors import GpuwireError, NotSupported, TracingError
 from gpuwire.ir.attributes import AxisAttributes
 from gpuwire.ir.operations import OPERATIONS
 
@@ -26,6 +26,8 @@ def array_repr(x: Array) -> str:
     """`Array([...], dtype=float32)`; for values that cannot be had, the shape and the reason."""
     try:
         values = _shown(x)
+    except TracingError:
+        return _traced(x)
     except GpuwireError as error:
         return _without_values(x, error)
     body = np.array2string(
@@ -43,6 +45,8 @@ def array_str(x: Array) -> str:
     """The values as `print` of a NumPy array shows them."""
     try:
         values = _shown(x)
+    except TracingError:
+        return _traced(x)
     except GpuwireError as error:
         return _without_values(x, error)
     return np.array2string(values, threshold=_threshold(x)) if x.shape else str(values[()])
@@ -65,6 +69,10 @@ def _shown(x: Array) -> np.ndarray[Any, Any]:
 
 def _without_values(x: Array, error: GpuwireError) -> str:
     return f"Array(shape={x.shape}, dtype={x.dtype}; {type(error).__name__}: {error})"
+
+
+def _traced(x: Array) -> str:
+    return f"Array(shape={x.shape}, dtype={x.dtype}, without values while its function is traced)"
 
 
 def _edges(x: Array, edge: int) -> Array:

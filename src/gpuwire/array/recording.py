@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuwire.array.devices import ArrayDevice, Operand
+from gpuwire.array.devices import ArrayDevice, Operand, meeting_device
 from gpuwire.array.scalars import scalar_operand
 from gpuwire.errors import DeviceMismatch, DTypeError, NotSupported
 from gpuwire.ir.attributes import (
@@ -54,6 +54,8 @@ def binary(definition: OpDef, x: Array, other: object, *, reflected: bool = Fals
     `reflected` puts the partner first. Raises `DeviceMismatch`, `NotSupported` for a NumPy array,
     `DTypeError` for anything else, and what the operation's rule raises.
     """
+    if other.__class__ is x.__class__ and other._device is not x._device:
+        x = brought(x, meeting(definition.name, x, other))
     device = x._device
     operand = partner(x, other, definition.name)
     inputs = (operand, x._tensor) if reflected else (x._tensor, operand)
@@ -78,7 +80,7 @@ def partner(x: Array, other: object, name: str) -> Operand:
     if other.__class__ is x.__class__:
         array: Array = other
         if array._device is not device:
-            raise mismatch(name, device, array._device)
+            meeting(name, x, array)
         tensor = array._tensor
         if tensor.type.dtype is not dtype:
             _check_promotion(device, dtype, tensor.type.dtype, name)
@@ -125,12 +127,25 @@ def own(result: Array, x: Array) -> Array:
 
 
 def same_device(name: str, arrays: tuple[Array, ...]) -> ArrayDevice:
-    """The device of all of `arrays`; `DeviceMismatch` if they have several."""
+    """The device of an operation over all of `arrays`; `DeviceMismatch` if there is none."""
     device = arrays[0]._device
     for array in arrays:
         if array._device is not device:
-            raise mismatch(name, device, array._device)
+            found = meeting_device(device, array._device)
+            if found is None:
+                raise mismatch(name, device, array._device)
+            device = found
     return device
+
+
+def meeting(name: str, x: Array, other: Array) -> ArrayDevice:
+    """The device of an operation over both; `DeviceMismatch` if they have none in common."""
+    return same_device(name, (x, other))
+
+
+def brought(x: Array, device: ArrayDevice) -> Array:
+    """`x`, which can meet arrays of `device`, as one of them."""
+    return x if x._device is device else x.__class__(x._tensor, device)
 
 
 def mismatch(name: str, one: ArrayDevice, other: ArrayDevice) -> DeviceMismatch:

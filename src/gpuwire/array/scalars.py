@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuwire.array.devices import ArrayDevice
+from gpuwire.array.scalar_expressions import ScalarExpression, expression_of, number_class
 from gpuwire.errors import DTypeError, ScalarOutOfRange
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind, PythonScalar
@@ -19,7 +20,7 @@ from gpuwire.ir.tensors import Scalar
 _BOOL, _FLOAT, _COMPLEX = Kind.BOOL, Kind.FLOAT, Kind.COMPLEX
 
 # A tuple: isinstance() with a union of types costs several times as much.
-_PYTHON = (bool, int, float, complex)
+_PYTHON = (bool, int, float, complex, ScalarExpression)
 
 _RANGES = {dtype: dt.integer_limits(dtype) for dtype in dt.ALL_DTYPES if dtype.is_integer}
 
@@ -39,37 +40,46 @@ def scalar_operand(value: object, dtype: DType, device: ArrayDevice) -> Scalar |
 
 
 def python_number(value: object) -> PythonScalar | None:
-    """The Python number that `value` is or wraps; None if it is none."""
+    """The Python number that `value` is or wraps; None if it is none. What stands for a number in
+    a compiled function counts as one: where it is told apart, `number_class` asks for its kind."""
     if isinstance(value, np.generic):
         value = value.item()
-    return value if isinstance(value, _PYTHON) else None
+    return value if isinstance(value, _PYTHON) else None  # type: ignore[return-value]
 
 
 def weak_dtype(value: PythonScalar, dtype: DType, device: ArrayDevice) -> DType:
     """The type in which a Python number meets an array of `dtype`."""
     kind = dtype.kind
-    if isinstance(value, complex):
+    number = number_class(value)
+    if issubclass(number, complex):
         return dt.complex_of(dtype if dtype.is_floating else device.default_float)
-    if isinstance(value, float):
+    if issubclass(number, float):
         return dtype if kind is _FLOAT or kind is _COMPLEX else device.default_float
-    if kind is _BOOL and not isinstance(value, bool):
+    if kind is _BOOL and number is not bool:
         return device.default_int
     return dtype
 
 
 def default_dtype(value: PythonScalar, device: ArrayDevice) -> DType:
     """The type that a Python number has by itself."""
-    if isinstance(value, bool):
+    number = number_class(value)
+    if number is bool:
         return dt.bool_
-    if isinstance(value, int):
+    if issubclass(number, int):
         return device.default_int
-    if isinstance(value, float):
+    if issubclass(number, float):
         return device.default_float
     return dt.complex_of(device.default_float)
 
 
 def typed_scalar(value: PythonScalar, dtype: DType) -> Scalar:
-    """`value` converted to `dtype`'s Python class; `ScalarOutOfRange` if it does not fit."""
+    """`value` converted to `dtype`'s Python class; `ScalarOutOfRange` if it does not fit. What
+    stands for a number is kept, to be converted when there is one."""
+    expression = expression_of(value)
+    if expression is not None:
+        if expression.kind is complex and dtype.kind is not _COMPLEX:
+            raise DTypeError(f"{value} is complex and {dtype} is not")
+        return Scalar(value, dtype)
     if isinstance(value, complex) and dtype.kind is not _COMPLEX:
         raise DTypeError(f"{value} is complex and {dtype} is not")
     bounds = _RANGES.get(dtype)

@@ -102,13 +102,12 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
     """Elements of x1 where the booleans of `condition` are true, of x2 elsewhere; all broadcast,
     x1 and x2 promote."""
     expect_arrays("where", condition)
-    device = condition.device
+    arrays = tuple([x for x in (condition, x1, x2) if isinstance(x, Array)])
+    device = same_device("where", arrays)
     if isinstance(x1, Array):
         first, second = x1._tensor, partner(x1, x2, "where")
-        same_device("where", (condition, x1))
     elif isinstance(x2, Array):
         first, second = partner(x2, x1, "where"), x2._tensor
-        same_device("where", (condition, x2))
     else:
         one, other = python_number(x1), python_number(x2)
         if one is None or other is None:

@@ -19,7 +19,9 @@ from gpuwire.array.indexing import (
 from gpuwire.array.recording import (
     binary,
     broadcasted,
+    brought,
     cast,
+    meeting,
     own,
     part,
     reshaped,
@@ -61,6 +63,7 @@ class Key:
 
 def read(x: Array, key: Any) -> Array:
     """`x[key]`; see `Array.__getitem__`."""
+    x = _met(x, key)
     if _is_single_flag(x, key):
         flagged = reshaped(x, (1, *x.shape))
         return flagged if bool(interop.read(key)) else part(flagged, 0, 0, 0)
@@ -70,6 +73,14 @@ def read(x: Array, key: Any) -> Array:
     if selection.gather is not None:
         result = _gather(result, selection.gather, parsed.indices)
     return own(reshaped(result, selection.shape), x)
+
+
+def _met(x: Array, key: Any) -> Array:
+    """`x`, on the device where it meets the arrays of the key."""
+    for item in key if key.__class__ is tuple else (key,):
+        if item.__class__ is x.__class__ and item._device is not x._device:
+            x = brought(x, meeting("indexing", x, item))
+    return x
 
 
 # --- Index arrays ----------------------------------------------------------------------------
