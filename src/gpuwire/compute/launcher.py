@@ -30,6 +30,8 @@ from gpuwire.kernels.kernel import Access, Kernel
 
 _READ = Access.READ
 _READ_WRITE = Access.READ_WRITE
+_OWN = -1
+"""In a logical stream's place: the server itself launches."""
 
 Grid = tuple[int, int, int]
 
@@ -109,7 +111,7 @@ class Launcher:
         if not self._scope.enter(stream, prepared.reads, prepared.updates, prepared.writes):
             return
         try:
-            self._encode(prepared, args.params, grid, indirect, stream)
+            self._encode(prepared, args.params, grid, indirect, stream, stream_id)
         except GpuwireError as error:
             self._scope.fail(stream, prepared.writes, error)
             raise
@@ -130,7 +132,7 @@ class Launcher:
         prepared = Prepared(
             program, tuple(ranges), pages, [used for used, _, _ in buffers], [], [], []
         )
-        self._encode(prepared, params, grid, None, stream)
+        self._encode(prepared, params, grid, None, stream, _OWN)
 
     def compile_queued(self) -> None:
         """Compile every kernel of a queued launch."""
@@ -198,6 +200,7 @@ class Launcher:
         grid: Grid,
         indirect: Binding | None,
         stream: Stream,
+        stream_id: int,
     ) -> None:
         program = prepared.program
         # First: to make room it may submit the open batch, and the slices note which one that is.
@@ -217,7 +220,7 @@ class Launcher:
         if stream.program is not program:
             lib.wgpuComputePassEncoderSetPipeline(compute_pass, program.pipeline)
             stream.program = program
-            stream.programs[program.name] = None
+            stream.programs[program.name] = stream_id
         if uniform is None:
             lib.wgpuComputePassEncoderSetBindGroup(compute_pass, 0, group, 0, NULL)
         else:

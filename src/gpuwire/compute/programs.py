@@ -145,6 +145,11 @@ class Programs:
         for page in program.group_pages.pop(ranges):
             page.groups.discard(key)
 
+    def drop(self, kernel: Kernel) -> None:
+        """Forget a kernel and its bind groups; what is encoded or captured with it goes on."""
+        if kernel in self._programs:
+            self._drop(kernel)
+
     def _drop(self, kernel: Kernel) -> None:
         program = self._programs.pop(kernel)
         for ranges in tuple(program.groups):
@@ -199,10 +204,16 @@ class Programs:
         as_immediates = 0 < params_bytes <= self._max_immediate_bytes
         program.immediate_bytes = params_bytes if as_immediates else 0
         program.uniform_bytes = 0 if as_immediates else params_bytes
+        source = _completed(kernel, program)
+        writable = _READ_ONLY_STORAGE.sub("var<storage, read_write>", source)
+        if not kernel.trusted and writable != source:
+            # As it was written, so that it cannot write what it declares read-only.
+            declared = device.create_shader(source, kernel.name)
+            if declared is None:
+                raise self._compile_error(kernel)
+            lib.wgpuShaderModuleRelease(declared)
         module = device.create_shader(
-            _completed(kernel, program),
-            kernel.name,
-            checked=self._checked and not kernel.trusted,
+            writable, kernel.name, checked=self._checked and not kernel.trusted
         )
         if module is None:
             raise self._compile_error(kernel)
@@ -259,7 +270,7 @@ _NO_OFFSET = (0,)
 def _completed(kernel: Kernel, program: Program) -> str:
     """The source with `params` declared: behind it, so that lines keep their numbers and
     directives stay first."""
-    source = _READ_ONLY_STORAGE.sub("var<storage, read_write>", kernel.source)
+    source = kernel.source
     if not kernel.params_words:
         return source
     vectors = (kernel.params_words + 3) // 4

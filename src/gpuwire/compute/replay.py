@@ -83,7 +83,7 @@ class Graph:
         """The logical stream that it was captured on."""
         self.launches = len(launches)
         self._pinned = tuple(launches)
-        self._names = dict.fromkeys(launch.program.name for launch in launches)
+        self._names = dict.fromkeys([launch.program.name for launch in launches], stream_id)
         self._params: list[Pointer] = []
         self._steps = self._steps_of(launches)
         self.effects = _effects(launches)

@@ -307,6 +307,11 @@ class WgpuServer:
             self._captures.doom(stream_id, error)
             raise
 
+    def forget_kernel(self, kernel: Kernel) -> None:
+        """Let go of what is compiled of a kernel; launched again, it is compiled again. What is
+        queued or captured goes on. Without this the last few thousand kernels are kept."""
+        self._programs.drop(kernel)
+
     def compile_queued(self) -> None:
         """Compile the kernels of all launches in queue mode."""
         self._launcher.compile_queued()

@@ -62,8 +62,9 @@ class Stream:
         self.compute_pass: Pointer | None = None
         self.program: Program | None = None
         """The one whose pipeline the open pass has set."""
-        self.programs: dict[str, None] = {}
-        """Names of the kernels in the open batch, in order of first launch."""
+        self.programs: dict[str, int] = {}
+        """Names of the kernels in the open batch, in order of first launch, with the logical stream
+        that launched each."""
         self.launches = 0
         self.bytes_written = 0
         self.late_errors: list[GpuwireError] = []

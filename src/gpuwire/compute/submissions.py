@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuwire.compute.polling import Poller
@@ -19,6 +19,9 @@ class Submission:
     """By `time.monotonic()`."""
     kernels: tuple[str, ...]
     """The names of its kernels, in order of first launch; empty where it only copies."""
+    streams: tuple[int, ...] = ()
+    """For each of them the logical stream that launched it; where several did, one after the other
+    without another kernel between, the first of those."""
 
 
 class Submissions:
@@ -28,9 +31,12 @@ class Submissions:
         self._poller = poller
         self._running: dict[int, Submission] = {}
 
-    def add(self, batch: int, kernels: Iterable[str]) -> None:
-        """Note a batch that was just submitted; it goes when the device has ended it."""
-        self._running[batch] = Submission(batch, time.monotonic(), tuple(kernels))
+    def add(self, batch: int, kernels: Mapping[str, int]) -> None:
+        """Note a batch that was just submitted; it goes when the device has ended it. `kernels` are
+        its kernels' names with the logical streams that launched them."""
+        self._running[batch] = Submission(
+            batch, time.monotonic(), tuple(kernels), tuple(kernels.values())
+        )
 
         def ended(_error: GpuwireError | None) -> None:
             self._running.pop(batch, None)
