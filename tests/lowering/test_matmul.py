@@ -10,6 +10,12 @@ from gpuwire.ir.dtypes import DType, Kind
 from lowered import Array, Machine
 
 
+@pytest.fixture(scope="module", params=("software", "gpu"))
+def kind(machine: Machine, request: pytest.FixtureRequest) -> Machine:
+    """The device as what it is, and as one that is given tiles in workgroup memory."""
+    return machine.assuming(is_software=request.param == "software")
+
+
 def _matrix(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
     random = np.random.default_rng(seed)
     if dtype.is_integer:
@@ -38,43 +44,43 @@ def _check(machine: Machine, left: Array, right: Array) -> None:
     (dt.int8, dt.uint16, dt.int32, dt.int64, dt.float16, dt.float32, dt.float64, dt.complex64),
     ids=str,
 )
-def test_types(machine: Machine, dtype: DType) -> None:
-    if dtype not in machine.lowering.dtypes:
+def test_types(kind: Machine, dtype: DType) -> None:
+    if dtype not in kind.lowering.dtypes:
         pytest.skip(f"the adapter has no {dtype}")
-    _check(machine, _matrix(dtype, (5, 19), 0), _matrix(dtype, (19, 7), 1))
-    _check(machine, _matrix(dtype, (1, 3), 0), _matrix(dtype, (3, 1), 1))
+    _check(kind, _matrix(dtype, (5, 19), 0), _matrix(dtype, (19, 7), 1))
+    _check(kind, _matrix(dtype, (1, 3), 0), _matrix(dtype, (3, 1), 1))
 
 
 @pytest.mark.parametrize("shape", [(130, 40, 67), (64, 16, 256), (1024, 12, 1152), (1, 300, 1)])
-def test_sizes(machine: Machine, shape: tuple[int, int, int]) -> None:
+def test_sizes(kind: Machine, shape: tuple[int, int, int]) -> None:
     m, k, n = shape
-    _check(machine, _matrix(dt.float32, (m, k), 0), _matrix(dt.float32, (k, n), 1))
+    _check(kind, _matrix(dt.float32, (m, k), 0), _matrix(dt.float32, (k, n), 1))
 
 
-def test_strides_of_every_kind(machine: Machine) -> None:
+def test_strides_of_every_kind(kind: Machine) -> None:
     left, right = _matrix(dt.float32, (70, 33), 0), _matrix(dt.float32, (33, 65), 1)
-    _check(machine, left.T.copy().T, right)
-    _check(machine, left, right.T.copy().T)
-    _check(machine, left[::-1, ::2], right[::-2])
-    _check(machine, np.broadcast_to(left[0], (4, 33)), right[:, 3:9])
+    _check(kind, left.T.copy().T, right)
+    _check(kind, left, right.T.copy().T)
+    _check(kind, left[::-1, ::2], right[::-2])
+    _check(kind, np.broadcast_to(left[0], (4, 33)), right[:, 3:9])
 
 
-def test_batches_broadcast(machine: Machine) -> None:
+def test_batches_broadcast(kind: Machine) -> None:
     left, right = _matrix(dt.float32, (2, 3, 4, 5), 0), _matrix(dt.float32, (3, 5, 6), 1)
-    _check(machine, left, right)
-    _check(machine, left, right[0])
-    _check(machine, left[:, :1], right)
-    _check(machine, left.transpose(1, 0, 2, 3), right[:, None])
-    _check(machine, left[0, 0], right)
-    _check(machine, _matrix(dt.float16, (3, 4, 5), 0), _matrix(dt.float16, (5, 3), 1))
+    _check(kind, left, right)
+    _check(kind, left, right[0])
+    _check(kind, left[:, :1], right)
+    _check(kind, left.transpose(1, 0, 2, 3), right[:, None])
+    _check(kind, left[0, 0], right)
+    _check(kind, _matrix(dt.float16, (3, 4, 5), 0), _matrix(dt.float16, (5, 3), 1))
 
 
-def test_mixed_types(machine: Machine) -> None:
-    _check(machine, _matrix(dt.int8, (3, 4), 0), _matrix(dt.float32, (4, 5), 1))
-    _check(machine, _matrix(dt.float32, (3, 4), 0), _matrix(dt.complex64, (4, 5), 1))
+def test_mixed_types(kind: Machine) -> None:
+    _check(kind, _matrix(dt.int8, (3, 4), 0), _matrix(dt.float32, (4, 5), 1))
+    _check(kind, _matrix(dt.float32, (3, 4), 0), _matrix(dt.complex64, (4, 5), 1))
 
 
-def test_empty_products(machine: Machine) -> None:
+def test_empty_products(kind: Machine) -> None:
     none = np.empty((3, 0), np.float32)
-    np.testing.assert_array_equal(machine.run("matmul", none, none.T), np.zeros((3, 3)))
-    assert machine.run("matmul", none.T, np.ones((3, 2), np.float32)).shape == (0, 2)
+    np.testing.assert_array_equal(kind.run("matmul", none, none.T), np.zeros((3, 3)))
+    assert kind.run("matmul", none.T, np.ones((3, 2), np.float32)).shape == (0, 2)

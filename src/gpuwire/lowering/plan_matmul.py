@@ -11,6 +11,12 @@ from gpuwire.kernels.matmul import (
     matmul_accumulator,
     matmul_kernel,
 )
+from gpuwire.kernels.matmul_direct import (
+    WORKGROUP_SIZE,
+    Block,
+    DirectMatmulSpec,
+    direct_matmul_kernel,
+)
 from gpuwire.lowering.builder import PlanBuilder
 from gpuwire.lowering.facts import DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
@@ -45,17 +51,6 @@ def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) 
     lengths, (left_batch, right_batch) = collapsed(
         batch, [_batch_strides(left, batch), _batch_strides(right, batch)]
     )
-    batches = product.type.size // (m * n)
-    tile = _tile(builder.facts, product, m, n, batches)
-    spec = MatmulSpec(
-        _form(left, -2, -1, left_batch),
-        _form(right, -1, -2, right_batch),
-        product.dtype,
-        len(lengths),
-        tile,
-    )
-    kernel = builder.kernels.kernel(spec, lambda: matmul_kernel(spec))
-    tiles_m, tiles_n = -(-m // tile.rows), -(-n // tile.columns)
     windows = [
         builder.window(
             side,
@@ -66,11 +61,33 @@ def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) 
         )
         for side, strides in ((left, left_batch), (right, right_batch))
     ]
-    words = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n, batches]
-    words += [windows[0].offset, *left.strides[-2:], windows[1].offset, *right.strides[-2:]]
+    words = [windows[0].offset, *left.strides[-2:], windows[1].offset, *right.strides[-2:]]
     words += [*lengths, *left_batch, *right_batch]
     buffers = [window.buffer for window in windows] + [builder.whole(product, "matmul")]
-    builder.launch(kernel, tiles_m * tiles_n * batches, buffers, words)
+    batches = product.type.size // (m * n)
+    if builder.facts.is_software:
+        block = _block(m, n)
+        spec = DirectMatmulSpec(left.dtype, right.dtype, product.dtype, len(lengths), block)
+        kernel = builder.kernels.kernel(spec, lambda: direct_matmul_kernel(spec))
+        blocks_m, blocks_n = -(-m // block.rows), -(-n // block.columns)
+        blocks = blocks_m * blocks_n * batches
+        head = [m, n, k, blocks_m, blocks_n, blocks]
+        builder.launch(kernel, -(-blocks // WORKGROUP_SIZE), buffers, head + words)
+        return
+    tile = _tile(builder.facts, product, m, n, batches)
+    forms = (_form(left, -2, -1, left_batch), _form(right, -1, -2, right_batch))
+    tiled = MatmulSpec(*forms, product.dtype, len(lengths), tile)
+    kernel = builder.kernels.kernel(tiled, lambda: matmul_kernel(tiled))
+    tiles_m, tiles_n = -(-m // tile.rows), -(-n // tile.columns)
+    head = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n, batches]
+    builder.launch(kernel, tiles_m * tiles_n * batches, buffers, head + words)
+
+
+def _block(m: int, n: int) -> Block:
+    """Four by four where the product is that large; else no lane works on what is not there."""
+    if n == 1:
+        return Block(8, 1)
+    return Block(1, 8) if m == 1 else Block(4, 4)
 
 
 def _form(side: Placed, along_i: int, along_k: int, batch: Strides) -> OperandForm:
