@@ -351,6 +351,16 @@ class Array:
         """
         return interop.to_numpy(self)
 
+    def copy_to_host_async(self) -> None:
+        """Asks for the elements and does not wait. A later `numpy.asarray(x)`, `float(x)` or
+        `x.to_numpy()` finds them here, or waits for the rest of their way; what made the array fail
+        is raised there. They take memory here until the array is no more.
+
+        In a loop that looks at a number of each step, ask for it here and read it a few steps
+        later: replies on their way cost nothing.
+        """
+        self._device.copy_to_host_async(self._tensor)
+
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ShapeError(

@@ -31,8 +31,12 @@ def to_numpy(x: Array) -> Any:
 
 
 def read(x: Array) -> np.ndarray[Any, Any]:
-    """The elements, now. `NotSupported` on an asyncio device, whose reads are awaited."""
+    """The elements, now. `NotSupported` on an asyncio device, whose reads are awaited, unless they
+    were asked for ahead and are here."""
     if isinstance(x._device, AsyncDevice):
+        arrived = x._device.arrived(x._tensor)  # type: ignore[arg-type]
+        if arrived is not None:
+            return arrived
         raise NotSupported(
             "the values of an array on an asyncio device come by `await x.to_numpy()`; "
             "converting it in passing would stop the event loop"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from gpuwire.client.facts import DeviceFacts
+from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.pending import HostArray
 from gpuwire.client.recorded_graphs import RecordedGraph
@@ -139,10 +140,26 @@ class AsyncDevice(DeviceFacts):
 
     async def read(self, tensor: Tensor) -> HostArray:
         """The tensor's values, in a new array. Raises as `Device.read`."""
+        copy = tensor.host_copy
+        if copy is not None and tensor.session is self._session.recorder:
+            await self._answer(copy.arrival(), "read")
+            return copy.values()
         reply: asyncio.Future[HostArray] = asyncio.get_running_loop().create_future()
         self._session.read(_STREAM, tensor, reply)
         array: HostArray = await self._answer(reply, "read")
         return array
+
+    def copy_to_host_async(self, tensor: Tensor) -> None:
+        """As `Device.copy_to_host_async`."""
+        if tensor.host_copy is None:
+            copy = HostCopy(tensor)
+            self._session.read(_STREAM, tensor, copy)
+            tensor.host_copy = copy
+
+    def arrived(self, tensor: Tensor) -> HostArray | None:
+        """The values that `copy_to_host_async` asked for, if they are here."""
+        copy = tensor.host_copy
+        return copy.values() if copy is not None and copy.is_completed else None
 
     async def sync(self) -> None:
         """As `Device.sync`."""
@@ -176,7 +193,7 @@ class AsyncDevice(DeviceFacts):
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
 
-    async def _answer(self, reply: asyncio.Future[Any], what: str) -> Any:
+    async def _answer(self, reply: Awaitable[Any], what: str) -> Any:
         try:
             async with asyncio.timeout(self._request_timeout) as deadline:
                 return await reply

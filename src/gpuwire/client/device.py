@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from gpuwire.client.connecting import devices_of
 from gpuwire.client.facts import DeviceFacts
+from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
 from gpuwire.client.pending import HostArray
@@ -172,10 +173,20 @@ class Device(DeviceFacts):
         Raises `ExecutionError` with the operation and the line of the program that failed,
         `RequestTimeout` after `remote.request_timeout_seconds`, and why the session ended.
         """
-        reply = ThreadReply()
-        self._session.read(self._stream(), tensor, reply)
-        array: HostArray = self._answer(reply, "read")
-        return array
+        reply: ThreadReply | HostCopy | None = tensor.host_copy
+        if reply is None or tensor.session is not self._recorder:
+            reply = ThreadReply()
+            self._session.read(self._stream(), tensor, reply)
+        return self._answer(reply, "read")
+
+    def copy_to_host_async(self, tensor: Tensor) -> None:
+        """Asks for the tensor's values and does not wait: a later `read` finds them here, or waits
+        for the rest of their way. They are kept until the tensor is no more. Raises why the
+        session ended; what makes the tensor fail is raised by `read`."""
+        if tensor.host_copy is None:
+            copy = HostCopy(tensor)
+            self._session.read(self._stream(), tensor, copy)
+            tensor.host_copy = copy
 
     def sync(self) -> None:
         """Waits until all work recorded before, on every thread, uploads included, has ended on the
@@ -231,7 +242,7 @@ class Device(DeviceFacts):
         """Asks on the event loop's thread, if there still is one that could change the answer."""
         return function() if self._session.ended is not None else self._loop.call(function)
 
-    def _answer(self, reply: ThreadReply, what: str) -> HostArray:
+    def _answer(self, reply: ThreadReply | HostCopy, what: str) -> HostArray:
         try:
             answer: HostArray = reply.wait(self._request_timeout)
         except TimeoutError as error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuwire.ids import TensorId
 from gpuwire.ir.tensors import TensorType
+
+if TYPE_CHECKING:
+    from gpuwire.client.host_copies import HostCopy
 
 
 class TensorOwner(Protocol):
@@ -23,12 +26,14 @@ class Tensor:
     meet in one operation.
     """
 
-    __slots__ = ("__weakref__", "id", "session", "type")
+    __slots__ = ("__weakref__", "host_copy", "id", "session", "type")
 
     def __init__(self, id: TensorId, type: TensorType, session: TensorOwner) -> None:
         self.id = id
         self.type = type
         self.session = session
+        self.host_copy: HostCopy | None = None
+        """Its values here, if they were asked for ahead."""
 
     def __del__(self) -> None:
         self.session.drop(self.id)

@@ -79,7 +79,15 @@ def acquire_interruptibly(lock: threading.Lock, seconds: float | None) -> None:
             raise TimeoutError
 
 
-def wait_interruptibly(event: threading.Event) -> None:
-    """Waits until the event is set; a signal's handler may run, and raise, meanwhile."""
-    while not event.wait(_SLICE_SECONDS):
-        pass
+def wait_interruptibly(event: threading.Event, seconds: float | None = None) -> bool:
+    """Waits until the event is set; a signal's handler may run, and raise, meanwhile. False after
+    `seconds`."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    remaining = _SLICE_SECONDS
+    while True:
+        if deadline is not None:
+            remaining = min(_SLICE_SECONDS, max(deadline - time.monotonic(), 0.0))
+        if event.wait(remaining):
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
