@@ -48,5 +48,4 @@ class Kernel:
     """wgpu features that the source needs, such as `shader-f16`."""
     trusted: bool = False
     """Whether every index is known to be in bounds and every loop to end, so that the compiler's
-    checks may be left out: they cost a matrix product half its speed. Never set it for a source
-    that a user wrote."""
+    checks may be left out. Never set it for a source that a user wrote."""
