@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from gpuwire.compute.handles import Binding
+from gpuwire.kernels.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,13 @@ class LaunchMode(Enum):
     NORMAL = "normal"
     SKIP = "skip"
     QUEUE = "queue"
+
+
+class LaunchObserver(Protocol):
+    """Is told of every launch, while it is being told."""
+
+    def before(self, kernel: Kernel, stream: int) -> None:
+        """The launch is about to begin."""
+
+    def after(self, kernel: Kernel, stream: int) -> None:
+        """It is queued, or has failed."""

@@ -16,9 +16,9 @@ from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
 from gpuwire.compute.indirect import IndirectCounts
 from gpuwire.compute.launch_scope import Claim, LaunchScope
 from gpuwire.compute.launcher import Launcher
-from gpuwire.compute.launches import LaunchArguments, LaunchMode, WorkgroupCount
+from gpuwire.compute.launches import LaunchArguments, LaunchMode, LaunchObserver, WorkgroupCount
 from gpuwire.compute.memory.manager import AllocationMode, MemoryManager
-from gpuwire.compute.memory.report import MemoryReport
+from gpuwire.compute.memory.report import MemoryReport, added_up
 from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.polling import Poller
 from gpuwire.compute.programs import Programs
@@ -83,6 +83,7 @@ class WgpuServer:
         self._device = device
         self._claims: list[Claim] = []
         self._closed = False
+        self._launch_observer: LaunchObserver | None = None
         self._captures = captures or Captures()
         properties = utilities.properties
         self._storage = Storage(
@@ -240,6 +241,16 @@ class WgpuServer:
         )
         return MemoryReport.of((*own.pools, *shared))
 
+    def memory_overview(self) -> MemoryReport:
+        """As `memory_report`, over all streams: pools of one name are added up."""
+        own = [pool for stream in self._scheduler for pool in stream.memory.report().pools]
+        shared = (
+            self._uploads.pool.report(),
+            self._readbacks.pool.report(),
+            self._uniforms.report(),
+        )
+        return MemoryReport.of(added_up((*own, *shared)))
+
     def memory_cleanup(self, stream_id: int = 0) -> int:
         """Give back what nothing holds, of this stream and of the shared pools; bytes given back.
         Work on its way is not waited for: what it uses goes back at a later cleanup."""
@@ -301,11 +312,22 @@ class WgpuServer:
 
         Mode skip compiles and runs nothing; queue compiles nothing either before `compile_queued`.
         """
+        observer = self._launch_observer
+        if observer is not None and mode is LaunchMode.NORMAL:
+            observer.before(kernel, stream_id)
         try:
             self._launcher.launch(kernel, count, args, stream_id, mode)
         except GpuwireError as error:
             self._captures.doom(stream_id, error)
             raise
+        finally:
+            if observer is not None and mode is LaunchMode.NORMAL:
+                observer.after(kernel, stream_id)
+
+    def observe_launches(self, observer: LaunchObserver | None) -> None:
+        """Tells `observer` of every launch in normal mode from now on; None ends that. It may
+        open and end profiling windows."""
+        self._launch_observer = observer
 
     def forget_kernel(self, kernel: Kernel) -> None:
         """Let go of what is compiled of a kernel; launched again, it is compiled again. What is

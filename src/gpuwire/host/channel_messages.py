@@ -105,6 +105,24 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class AskFacts:
+    """Asks for a snapshot, and for events during the next `lease_ms` milliseconds; 0: only for
+    what is there. Answered with `Facts` of the same number."""
+
+    number: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskGraph:
+    """Asks for the drawing of an op-graph. Answered with `Facts`, empty where there is none."""
+
+    number: int
+    session: int
+    graph: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the process."""
 
@@ -213,6 +231,14 @@ class Pong:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The answer to `AskFacts` (a `HostSnapshot`) or `AskGraph` (a `GraphDrawing`), as JSON."""
+
+    number: int
+    payload: Payload
+
+
 # --- Both ways -------------------------------------------------------------------------------
 
 
@@ -234,6 +260,8 @@ ToHost = (
     | RepliesWritten
     | EndSession
     | Ping
+    | AskFacts
+    | AskGraph
     | Stop
     | SlotFree
 )
@@ -250,15 +278,16 @@ ToFront = (
     | SessionEnded
     | SessionBroken
     | Pong
+    | Facts
     | SlotFree
 )
 ChannelMessage = ToHost | ToFront
 
 _CLASSES: tuple[type[ChannelMessage], ...] = (
     *(Configure, OpenSession, Tasks, UploadChunk, UploadBroken, Pull, DownloadCancelled),
-    *(RepliesWritten, EndSession, Ping, Stop, SlotFree),
+    *(RepliesWritten, EndSession, Ping, AskFacts, AskGraph, Stop, SlotFree),
     *(Ready, HostFailed, TasksTaken, Replies, UploadWanted, UploadRefused, DownloadReady),
-    *(DownloadChunk, DownloadBroken, SessionEnded, SessionBroken, Pong),
+    *(DownloadChunk, DownloadBroken, SessionEnded, SessionBroken, Pong, Facts),
 )
 
 LENGTH = struct.Struct("<I")

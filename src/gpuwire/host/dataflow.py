@@ -16,6 +16,7 @@ from gpuwire.compute.handles import Binding, Handle
 from gpuwire.errors import ExecutionError, GpuwireError, UnknownTensor
 from gpuwire.host.device import Device
 from gpuwire.host.tensors import Failure, Lease, MemoryAccount, Tensor, TensorTable
+from gpuwire.host.watching import SessionWatch
 from gpuwire.host.work import RunnableGraph, Stream, Work, is_view, split
 from gpuwire.ids import StreamId, TensorId
 from gpuwire.ir.operations import OpDef, Operation
@@ -35,13 +36,20 @@ class Dataflow:
     `wake` is called when `run_ready` has something to do.
     """
 
-    def __init__(self, device: Device, account: MemoryAccount, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        account: MemoryAccount,
+        wake: Callable[[], None],
+        watch: SessionWatch,
+    ) -> None:
         self.tensors = TensorTable()
         self.account = account
         self.waiting = 0
         """Pieces of work that wait for an input."""
         self._device = device
         self._wake = wake
+        self._watch = watch
         self._ready: deque[Callable[[], None]] = deque()
         self._streams: dict[StreamId, Stream] = {}
         self._launched: set[int] = set()
@@ -260,6 +268,8 @@ class Dataflow:
         except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)
             return
+        if self._watch.probe.watched:
+            self._watch.ran(work)
         if isinstance(result, tuple):
             self._finish(work, result)
         else:
@@ -344,6 +354,7 @@ class Dataflow:
         error: BaseException,
     ) -> None:
         self._device.note(error)
+        self._watch.failed(location, error)
         name = definition.name
         failure = ExecutionError(f"{name} failed: {error}", operation=name, place=place)
         failure.__cause__ = error

@@ -10,16 +10,17 @@ so that nothing is lost and nothing runs twice. What a graph's next run leaves u
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from gpuwire.errors import GpuwireError, GraphBindingError, MalformedMessage, UnknownGraph
 from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.tensors import Tensor
-from gpuwire.host.work import RunnableGraph, Stream, Work, runnable_graph
+from gpuwire.host.work import KnownGraph, RunnableGraph, Stream, Work, runnable_graph
 from gpuwire.ids import GraphId, TensorId
 from gpuwire.ir.graphs import ScalarRef, typed_graph
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.telemetry.snapshots import CacheCounts
 from gpuwire.wire.bindings import Bindings, LastRun, bindings_of
 from gpuwire.wire.codec import decode_definition
 from gpuwire.wire.fields import I64_HIGHEST, breached
@@ -69,7 +70,12 @@ class _Graph:
     """None while it is given up."""
     held_bytes: int
     last: LastRun | None = None
+    runs: int = 0
     waiting: list[_Run] = field(default_factory=list)
+
+    @property
+    def definition_bytes(self) -> int:
+        return self.held_bytes // HELD_PER_DEFINITION_BYTE
 
     @property
     def remembered_ids(self) -> int:
@@ -99,6 +105,8 @@ class Graphs:
         self._held_bytes = 0
         self._remembered_ids = 0
         self._waiting = 0
+        self._runs = self._registrations = self._misses = 0
+        self._baseline_bytes = self._actual_bytes = 0
 
     def run(self, task: RunGraph) -> None:
         """Registers the graph if its definition came along, and runs it now, or when its inputs and
@@ -123,6 +131,10 @@ class Graphs:
             return
         before = graph.remembered_ids
         bindings, graph.last = bindings_of(task, graph.last)
+        graph.runs += 1
+        self._runs += 1
+        self._baseline_bytes += graph.definition_bytes
+        self._actual_bytes += _said_bytes(task)
         self._remembered_ids += graph.remembered_ids - before
         self._graphs.move_to_end(task.graph)
         self._run_bound(task.graph, graph, bindings, stream)
@@ -152,6 +164,26 @@ class Graphs:
         for run in waiting:
             self._start(graph, run)
         self._give_up_oldest()
+
+    # --- What is told to whoever watches ---
+
+    @property
+    def counts(self) -> CacheCounts:
+        """Hits and misses, and the bytes that the cache has saved."""
+        return CacheCounts(
+            self._runs,
+            self._registrations,
+            self._misses,
+            self._baseline_bytes,
+            self._actual_bytes,
+        )
+
+    def known(self) -> Iterator[KnownGraph]:
+        """The graphs, the most recently run first."""
+        for graph_id, graph in reversed(self._graphs.items()):
+            yield KnownGraph(
+                graph_id, graph.ops, graph.runs, graph.definition_bytes, graph.runnable
+            )
 
     # --- Runs ---
 
@@ -187,6 +219,7 @@ class Graphs:
         self._waiting += 1
         graph.waiting.append(run)
         if len(graph.waiting) == 1:
+            self._misses += 1
             self._reply(GraphMissing(graph_id))
 
     def _start(self, graph: _Graph, run: _Run) -> None:
@@ -212,6 +245,7 @@ class Graphs:
         if graph_id in self._graphs:
             raise MalformedMessage(f"graph {graph_id} is registered already", what="graph id")
         runnable = self._runnable(definition)
+        self._registrations += 1
         op_graph = runnable.graph
         scalars = [
             ref for node in op_graph.nodes for ref in node.operands if isinstance(ref, ScalarRef)
@@ -239,6 +273,7 @@ class Graphs:
                 f"graph {graph_id} was defined again as another graph", graph=graph_id
             )
         graph.runnable = runnable
+        self._actual_bytes += len(definition)
         self._keep(graph_id)
 
     def _runnable(self, definition: Buffer) -> RunnableGraph:
@@ -268,6 +303,14 @@ class Graphs:
             self._remembered_ids -= graph.remembered_ids
             if self._kept.pop(oldest, graph) is None:
                 self._held_bytes -= graph.held_bytes
+
+
+def _said_bytes(task: RunGraph) -> int:
+    """About how many bytes a run took on the wire: what is coded in it, and its definition."""
+    said = 12 + 9 * len(task.scalars)
+    for numbers in (task.inputs, task.outputs, task.dropped):
+        said += 2 * len(numbers) if numbers else 1
+    return said + (len(task.definition) if task.definition is not None else 0)
 
 
 def _misfit(graph_id: GraphId, graph: _Graph, bindings: Bindings) -> GraphBindingError | None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from gpuwire.errors import GpuwireError, UnknownTensor
 from gpuwire.host.channel_messages import OpenSession, Payload, Replies, TasksTaken, ToFront
@@ -18,7 +19,9 @@ from gpuwire.host.reads import Reads
 from gpuwire.host.slots import SlotMemory, SlotPool
 from gpuwire.host.tensors import Failure, MemoryAccount, Tensor
 from gpuwire.host.uploads import Uploads
+from gpuwire.host.watching import TOLD_GRAPHS, HostWatch, SessionFacts
 from gpuwire.ids import RequestId
+from gpuwire.telemetry.snapshots import GraphDrawing, HostSessionSnapshot
 from gpuwire.wire.codec import decode_tasks, encode_reply
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
@@ -58,6 +61,7 @@ class Ends:
     slots: SlotPool
     limits: WireLimits
     graph_bounds: GraphBounds
+    watch: HostWatch
 
 
 class HostSession:
@@ -70,7 +74,8 @@ class HostSession:
         self.account = MemoryAccount(opening.max_memory_bytes)
         self._device = device
         self._ends = ends
-        self._dataflow = Dataflow(device, self.account, ends.wake)
+        self._watch = ends.watch.session(opening.session)
+        self._dataflow = Dataflow(device, self.account, ends.wake, self._watch)
         outlets = Outlets(self._reply, ends.send, ends.wake, ends.memory, ends.slots)
         self.reads = Reads(self.number, device, self.account, outlets)
         self.uploads = Uploads(
@@ -129,10 +134,25 @@ class HostSession:
         self._replies.clear()
         for sync in self._syncs:
             sync.cancel()
+        self._watch.ended(self._graphs.counts)
         self.reads.close()
         self.uploads.close()
         self._dataflow.close()
         return freed
+
+    def facts(self) -> SessionFacts:
+        """What is told of it to whoever watches."""
+        dataflow = self._dataflow
+        snapshot = HostSessionSnapshot(
+            self.number, len(dataflow.tensors), self.account.in_use, dataflow.waiting
+        )
+        graphs = islice(self._graphs.known(), TOLD_GRAPHS)
+        return SessionFacts(snapshot, self._graphs.counts, tuple(map(self._watch.graph, graphs)))
+
+    def drawing(self, graph: int) -> GraphDrawing | None:
+        """One of its graphs; None if it has none of that number, or has given it up."""
+        found = next((known for known in self._graphs.known() if known.id == graph), None)
+        return None if found is None else self._watch.drawing(found)
 
     # --- Tasks ---
 
@@ -155,6 +175,8 @@ class HostSession:
             self._taken = 0
 
     def _run(self, task: Task) -> None:
+        if self._watch.probe.watched:
+            self._watch.task(task)
         match task:
             case RunOperation(stream, operation):
                 self._dataflow.run_operation(operation, stream)

@@ -19,17 +19,19 @@ from pathlib import Path
 SLOT_BYTES = 1024 * 1024
 """At 1 MiB the messages around a slot (0.1 ms) cost less than copying its bytes."""
 SLOTS_EACH_WAY = 16
+BLACK_BOX_BYTES = 32 * 1024
+"""Behind the slots: see `black_box`."""
 
 
 class SlotMemory:
-    """The mapping: `SLOTS_EACH_WAY` slots from the front to the host, then as many back."""
+    """The mapping: `SLOTS_EACH_WAY` slots from the front to the host, as many back, a black box."""
 
     def __init__(self, descriptor: int) -> None:
         """Maps an open file, which must be of `size` bytes. The descriptor stays the caller's."""
         self._map = mmap.mmap(descriptor, self.size)
         self._view = memoryview(self._map)
 
-    size = 2 * SLOTS_EACH_WAY * SLOT_BYTES
+    size = 2 * SLOTS_EACH_WAY * SLOT_BYTES + BLACK_BOX_BYTES
     to_host = range(SLOTS_EACH_WAY)
     to_front = range(SLOTS_EACH_WAY, 2 * SLOTS_EACH_WAY)
 
@@ -37,6 +39,11 @@ class SlotMemory:
         """The first `size` bytes of a slot. Release it before `close`."""
         start = number * SLOT_BYTES
         return self._view[start : start + size]
+
+    @property
+    def black_box(self) -> memoryview:
+        """The memory of the black box. Release it before `close`."""
+        return self._view[self.size - BLACK_BOX_BYTES :]
 
     def close(self) -> None:
         """Gives the mapping back. Slots still viewed keep it until their views go."""

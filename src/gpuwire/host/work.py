@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gpuwire.host.node_graphs import NodeGraphs
 from gpuwire.host.tensors import Failure, Tensor
-from gpuwire.ids import LocationId, TensorId
+from gpuwire.ids import GraphId, LocationId, TensorId
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph, ScalarRef
 from gpuwire.ir.operations import OpClass, Operand, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
@@ -32,6 +32,17 @@ class RunnableGraph:
     """Where each of its ops was recorded."""
     charges: tuple[int, ...]
     """Bytes that each output may need; 0 for a view of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGraph:
+    """A graph as it is told to whoever watches."""
+
+    id: GraphId
+    ops: int
+    runs: int
+    definition_bytes: int
+    runnable: RunnableGraph | None
 
 
 @dataclass(slots=True, eq=False)

@@ -12,10 +12,13 @@ from gpuwire.config import Config
 from gpuwire.errors import GpuwireError, ProtocolError
 from gpuwire.host.channel import Channel
 from gpuwire.host.channel_messages import (
+    AskFacts,
+    AskGraph,
     ChannelMessage,
     Configure,
     DownloadCancelled,
     EndSession,
+    Facts,
     HostFailed,
     OpenSession,
     Ping,
@@ -37,7 +40,9 @@ from gpuwire.host.graphs import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
 from gpuwire.host.slots import SlotMemory, SlotPool
+from gpuwire.host.watching import HostWatch
 from gpuwire.ids import RequestId
+from gpuwire.telemetry.plain import to_json
 from gpuwire.wire.limits import WireLimits
 
 IDLE_SECONDS = 0.001
@@ -57,6 +62,7 @@ class Worker:
         self._limits = WireLimits()
         self._graph_bounds = GraphBounds(0, 0)
         self._device: Device | None = None
+        self._watch: HostWatch | None = None
         self._channel: Channel | None = None
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
@@ -108,6 +114,10 @@ class Worker:
                 self._send(SessionEnded(number, self._end_session(number)))
             case Ping(number):
                 self._send(Pong(number))
+            case AskFacts(number, lease_ms):
+                self._tell_facts(number, lease_ms)
+            case AskGraph(number, session_number, graph):
+                self._tell_graph(number, session_number, graph)
             case Configure(adapter, payload):
                 self._configure(adapter, Config.model_validate_json(bytes(payload)))
             case Stop():
@@ -122,16 +132,23 @@ class Worker:
             self._end_process(error)
             return
         self._device = opened.device
+        self._watch = HostWatch(opened.device.server)
         self._send(Ready(opened.adapters, pack_devices((opened.info,))))
 
     def _open_session(self, opening: OpenSession) -> None:
-        assert self._device is not None and self._channel is not None
+        assert self._device is not None and self._channel is not None and self._watch is not None
 
         def wake() -> None:
             self._queue(session)
 
         ends = Ends(
-            self._channel.send, wake, self._memory, self._slots, self._limits, self._graph_bounds
+            self._channel.send,
+            wake,
+            self._memory,
+            self._slots,
+            self._limits,
+            self._graph_bounds,
+            self._watch,
         )
         session = self._sessions[opening.session] = HostSession(opening, self._device, ends)
 
@@ -159,6 +176,23 @@ class Worker:
     def _break_session(self, session: HostSession, error: Exception) -> None:
         self._end_session(session.number)
         self._send(SessionBroken(session.number, pack_error(error)))
+
+    # --- Being watched ---
+
+    def _tell_facts(self, number: int, lease_ms: int) -> None:
+        watch = self._watch
+        if watch is None:
+            return
+        if lease_ms:
+            watch.watch(lease_ms / 1000)
+            asyncio.get_running_loop().call_later(lease_ms / 1000 + 0.01, watch.expire)
+        facts = [session.facts() for session in self._sessions.values()]
+        self._send(Facts(number, to_json(watch.snapshot(facts))))
+
+    def _tell_graph(self, number: int, session_number: int, graph: int) -> None:
+        session = self._sessions.get(session_number)
+        drawing = session.drawing(graph) if session is not None else None
+        self._send(Facts(number, b"" if drawing is None else to_json(drawing)))
 
     # --- Turns ---
 

@@ -48,6 +48,10 @@ class Logger:
         if self.wants_full:
             self._write(text)
 
+    def also_to(self, sink: Sink) -> Logger:
+        """The same logger with one sink more."""
+        return Logger(self.name, self.level, (*self._sinks, sink))
+
     def _write(self, text: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         text = _on_one_line(text)

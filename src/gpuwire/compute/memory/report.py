@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -54,3 +55,29 @@ class MemoryReport:
             sum(pool.bytes_in_use for pool in pools),
             sum(pool.bytes_reserved for pool in pools),
         )
+
+
+def added_up(pools: Iterable[PoolReport]) -> tuple[PoolReport, ...]:
+    """One pool for each name, in order of first appearance. High waters are added up too, so they
+    are too high where streams had theirs at different times."""
+    sums: dict[str, PoolReport] = {}
+    for pool in pools:
+        before = sums.get(pool.name)
+        sums[pool.name] = pool if before is None else _sum(before, pool)
+    return tuple(sums.values())
+
+
+def _sum(one: PoolReport, other: PoolReport) -> PoolReport:
+    return PoolReport(
+        one.name,
+        one.kind,
+        max(one.page_bytes, other.page_bytes),
+        max(one.max_slice_bytes, other.max_slice_bytes),
+        one.pages + other.pages,
+        one.slices + other.slices,
+        one.bytes_in_use + other.bytes_in_use,
+        one.bytes_reserved + other.bytes_reserved,
+        one.bytes_padding + other.bytes_padding,
+        one.high_water_in_use + other.high_water_in_use,
+        one.high_water_reserved + other.high_water_reserved,
+    )
