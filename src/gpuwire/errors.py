@@ -350,7 +350,7 @@ class ScalarOutOfRange(GpuwireError, OverflowError):
     dtype: str | None
 
 
-class TracingError(GpuwireError, TypeError):
+class TracingError(GpuwireError):
     """What a compiled function cannot do while it is traced: read values, branch on them, change
     what it did not get as an argument. The message names the way that works."""
 
@@ -474,6 +474,13 @@ class GraphBindingError(GpuwireError):
 
     code = 114
     graph: int | None
+
+
+class UnknownKernel(GpuwireError):
+    """A launch of a kernel that the session never registered, or gave up."""
+
+    code = 115
+    kernel: int | None
 
 
 def error_classes() -> dict[int, type[GpuwireError]]:

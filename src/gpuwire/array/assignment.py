@@ -17,7 +17,7 @@ from gpuwire.array import interop
 from gpuwire.array.conversion import from_host
 from gpuwire.array.devices import Operand
 from gpuwire.array.indexing import Gather, select, value_shape
-from gpuwire.array.recording import broadcasted, cast, own, reshaped, unary
+from gpuwire.array.recording import broadcasted, cast, check_inside, own, reshaped, unary
 from gpuwire.array.scalars import python_number, typed_scalar
 from gpuwire.array.selection import Key, from_start_on_host, is_index_array, parse
 from gpuwire.errors import IndexingError, ShapeError
@@ -37,8 +37,9 @@ _WHERE = OPERATIONS["where"]
 
 def written(x: Array, key: Any, value: Any) -> Array:
     """`x` as `x[key] = value` leaves it; see `Array.__setitem__`."""
-    new = _value(x, value)
     items = key if isinstance(key, tuple) else (key,)
+    check_inside("x[key] = value", x, value, *items)
+    new = _value(x, value)
     if any(is_index_array(x, item) for item in items):
         mask = _leading_mask(x, items)
         if mask is not None and _fits_every_place(new, x.shape[mask.ndim :]):

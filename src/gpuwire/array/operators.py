@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuwire.array.recording import binary, binary_floating, cast, foreign
+from gpuwire.array.recording import binary, binary_floating, cast, check_inside, foreign
 from gpuwire.array.scalar_expressions import ScalarExpression
 from gpuwire.array.scalars import python_number, weak_dtype
-from gpuwire.errors import ArgumentError, DTypeError, ShapeError, TracingError
+from gpuwire.errors import ArgumentError, DTypeError, ShapeError
 from gpuwire.ir.dtypes import DType, Kind, promote
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import broadcast_shapes
@@ -73,11 +73,7 @@ def replace(x: Array, result: Array, name: str) -> Array:
         raise ShapeError(
             f"{name} in place: the result's shape {result.shape} is not {x.shape}", operation=name
         )
-    if result._device is not x._device:
-        raise TracingError(
-            f"{name} in place: it would change an array from outside the compiled function; give "
-            "it to the function as an argument, or return the new values"
-        )
+    check_inside(name, x, result)
     x._tensor = cast(result, x.dtype)._tensor
     return x
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuwire.array.devices import ArrayDevice, Operand, meeting_device
 from gpuwire.array.scalars import scalar_operand
-from gpuwire.errors import DeviceMismatch, DTypeError, NotSupported
+from gpuwire.errors import DeviceMismatch, DTypeError, NotSupported, TracingError
 from gpuwire.ir.attributes import (
     NO_ATTRIBUTES,
     Attributes,
@@ -146,6 +146,19 @@ def meeting(name: str, x: Array, other: Array) -> ArrayDevice:
 def brought(x: Array, device: ArrayDevice) -> Array:
     """`x`, which can meet arrays of `device`, as one of them."""
     return x if x._device is device else x.__class__(x._tensor, device)
+
+
+def check_inside(name: str, x: Array, *others: object) -> None:
+    """Raises if `x`, which is to be changed in place, cannot become what is made of it and of
+    `others`: it is from outside of the function that is traced."""
+    for other in others:
+        if other.__class__ is not x.__class__ or other._device is x._device:
+            continue
+        if meeting(name, x, other) is not x._device:
+            raise TracingError(
+                f"{name} would change an array from outside the compiled function; give it to the "
+                "function as an argument, or return the new values"
+            )
 
 
 def mismatch(name: str, one: ArrayDevice, other: ArrayDevice) -> DeviceMismatch:

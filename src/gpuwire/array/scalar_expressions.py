@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+
 from gpuwire.errors import TracingError
 from gpuwire.ir.dtypes import PythonScalar
 
@@ -128,14 +130,16 @@ class ScalarExpression:
         return f"<{self.kind.__name__} {self.number} of the compiled {self.program.function}>"
 
     def _with(self, function: Callable[..., Any], other: object) -> Any:
-        if other.__class__ in _NUMBERS or other.__class__ is ScalarExpression:
-            return self.program.apply(function, self, other)
-        return NotImplemented
+        other = _python(other)
+        if other is None:
+            return NotImplemented
+        return self.program.apply(function, self, other)
 
     def _reflected(self, function: Callable[..., Any], other: object) -> Any:
-        if other.__class__ in _NUMBERS:
-            return self.program.apply(function, other, self)
-        return NotImplemented
+        other = _python(other)
+        if other is None:
+            return NotImplemented
+        return self.program.apply(function, other, self)
 
     # --- Arithmetic --------------------------------------------------------------------------
 
@@ -256,9 +260,9 @@ class ScalarExpression:
         raise self.program.refusal("a NumPy array of it")
 
     def _compare(self, other: object, sign: str) -> Any:
-        if other.__class__ in _NUMBERS or other.__class__ is ScalarExpression:
-            raise self.program.refusal(f"comparing it ({sign})")
-        return NotImplemented
+        if _python(other) is None:
+            return NotImplemented
+        raise self.program.refusal(f"comparing it ({sign})")
 
     def __eq__(self, other: object) -> Any:
         return self._compare(other, "==")
@@ -277,6 +281,14 @@ class ScalarExpression:
 
     def __ge__(self, other: object) -> Any:
         return self._compare(other, ">=")
+
+
+def _python(value: object) -> Any:
+    """A number as Python's, an expression as it is; None for anything else."""
+    if value.__class__ in _NUMBERS or value.__class__ is ScalarExpression:
+        return value
+    number = value.item() if isinstance(value, np.generic) else None
+    return number if number.__class__ in _NUMBERS else None
 
 
 def number_class(value: object) -> type:

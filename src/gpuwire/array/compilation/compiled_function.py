@@ -8,6 +8,7 @@ import itertools
 import threading
 import types
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from gpuwire.array.array_object import Array
@@ -80,6 +81,13 @@ def compile(
     return CompiledFunction(function, static_argnames)
 
 
+@dataclass(slots=True, eq=False)
+class _Trace:
+    program: Program
+    used: int = 0
+    """When it was called last, counted in calls."""
+
+
 class CompiledFunction(Generic[P, R]):
     """What `compile` gives: called as the function is."""
 
@@ -94,8 +102,7 @@ class CompiledFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._static = _static_places(function, static_argnames)
-        self._programs: dict[tuple[Hashable, ...], Program] = {}
-        self._used: dict[tuple[Hashable, ...], int] = {}
+        self._traces: dict[tuple[Hashable, ...], _Trace] = {}
         self._calls = itertools.count()
         self._tracing = threading.RLock()
 
@@ -111,7 +118,7 @@ class CompiledFunction(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<compiled {self._function!r}, {len(self._programs)} traced>"
+        return f"<compiled {self._function!r}, {len(self._traces)} traced>"
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
         """What a call with these arguments runs, as text; traces the function if need be, and runs
@@ -138,11 +145,11 @@ class CompiledFunction(Generic[P, R]):
         device = _device(arrays, key)
         key.append(device)
         signature = tuple(key)
-        program = self._programs.get(signature)
-        if program is None:
-            program = self._trace(signature, args, kwargs, arrays, numbers, device)
-        self._used[signature] = next(self._calls)
-        return program, arrays, numbers
+        found = self._traces.get(signature)
+        if found is None:
+            found = self._trace(signature, args, kwargs, arrays, numbers, device)
+        found.used = next(self._calls)
+        return found.program, arrays, numbers
 
     def _flatten_others(
         self,
@@ -173,26 +180,24 @@ class CompiledFunction(Generic[P, R]):
         arrays: list[Array],
         numbers: list[PythonScalar],
         device: ArrayDevice,
-    ) -> Program:
+    ) -> _Trace:
         with self._tracing:
-            program = self._programs.get(signature)
-            if program is None:
-                program = trace(self._function, args, kwargs, self._static, arrays, numbers, device)
+            found = self._traces.get(signature)
+            if found is None:
+                found = _Trace(
+                    trace(self._function, args, kwargs, self._static, arrays, numbers, device)
+                )
                 self._make_room()
-                self._programs[signature] = program
-            return program
+                self._traces[signature] = found
+            return found
 
     def _make_room(self) -> None:
         """Forgets traces for devices that are gone, and the oldest beyond the bound."""
-        programs = self._programs
-        over = [key for key, program in programs.items() if program.device.ended is not None]
-        left = len(programs) - len(over) + 1 - SIGNATURES_MAX
-        if left > 0:
-            kept = sorted(programs.keys() - set(over), key=lambda key: self._used.get(key, 0))
-            over += kept[:left]
-        for key in over:
-            programs.pop(key, None)
-            self._used.pop(key, None)
+        ended = [key for key, one in self._traces.items() if one.program.device.ended is not None]
+        for key in ended:
+            del self._traces[key]
+        while len(self._traces) >= SIGNATURES_MAX:
+            del self._traces[min(self._traces, key=lambda key: self._traces[key].used)]
 
 
 def _device(arrays: list[Array], key: list[Any]) -> ArrayDevice:

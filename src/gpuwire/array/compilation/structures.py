@@ -86,7 +86,7 @@ def is_same(value: Any, other: Any) -> bool:
         return list(value) == list(other) and all(map(is_same, value.values(), other.values()))
     if isinstance(value, tuple | list):
         return len(value) == len(other) and all(map(is_same, value, other))
-    return value.__class__ not in (Array, ScalarExpression)
+    return False
 
 
 def static_key(value: Any, name: str) -> Hashable:

@@ -29,18 +29,6 @@ class TracedTensor:
         self.ref = ref
         self.device = device
 
-    @property
-    def dtype(self) -> NoReturn:
-        """A device takes what is no tensor of its own for a number, and asks it for this: here
-        arrays have met that cannot."""
-        name = self.device.function
-        raise TracingError(
-            f"an array of the compiled {name} meets one from outside where that is not possible: "
-            "x[key] = value and x += value change only arrays that were made inside or given to "
-            "the function; give it the other one as an argument",
-            function=name,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedOps:
@@ -153,9 +141,11 @@ class TracingDevice:
         return self.target.line(location)
 
     def recorded_graph(self, graph: OpGraph, locations: tuple[LocationId, ...]) -> NoReturn:
+        self._refuse_if_closed()
         raise self._nested()
 
     def run_graph(self, graph: Any, inputs: Any, scalars: Any) -> NoReturn:
+        self._refuse_if_closed()
         raise self._nested()
 
     def recorded(self, wanted: Sequence[int]) -> RecordedOps:
