@@ -123,15 +123,17 @@ def test_the_death_of_a_tensor_reaches_an_idle_server(there: Running, dev: Devic
 
 def test_each_thread_has_a_stream_of_its_own(there: Running, dev: Device) -> None:
     tensor = dev.upload(VALUES)
+    made = []
 
     def work() -> None:
         for _ in range(3):
-            dev.record(ADD, (tensor, tensor), NO_ATTRIBUTES)
+            made.append(dev.record(ADD, (tensor, tensor), NO_ATTRIBUTES))
+            dev.flush()
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    dev.record(ADD, (tensor, tensor), NO_ATTRIBUTES)
+    made.append(dev.record(ADD, (tensor, tensor), NO_ATTRIBUTES))
     dev.sync()
     streams = [task.stream for task in there.server.tasks if isinstance(task, RunOperation)]
     assert len(set(streams[:3])) == 1

@@ -6,12 +6,13 @@ Everything here runs on the session's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.pending import PendingReplies
 from gpuwire.client.writer import Writer
 from gpuwire.errors import GpuwireError, LinkLost, OutOfMemory, ServerStopped, UnexpectedMessage
+from gpuwire.ids import GraphId
 from gpuwire.transport import Connection, ReceiveStream
 from gpuwire.wire.codec import decode_replies
 from gpuwire.wire.framing import BULK_HEADER_BYTES, decode_bulk_header
@@ -45,13 +46,16 @@ class Reader:
         pending: PendingReplies,
         writer: Writer,
         heartbeats: Heartbeats,
+        graph_missing: Callable[[GraphId], None],
     ) -> None:
+        """`graph_missing` is called with a graph that the server asks for."""
         self._connection = connection
         self._control = control
         self._wire = wire
         self._pending = pending
         self._writer = writer
         self._heartbeats = heartbeats
+        self._graph_missing = graph_missing
         self.bytes_received = 0
 
     async def run(self, first: Iterable[Message]) -> None:
@@ -101,9 +105,7 @@ class Reader:
     def _take_reply(self, reply: Reply) -> None:
         match reply:
             case GraphMissing(graph):
-                raise UnexpectedMessage(
-                    f"the server wants graph {graph}, which it was never sent", kind="GraphMissing"
-                )
+                self._graph_missing(graph)
             case _:
                 self._pending.take(reply)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -17,12 +18,14 @@ from gpuwire.client.batch import Batches, Upload
 from gpuwire.client.connecting import Admission, Link, address_of, open_link
 from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
+from gpuwire.client.graph_cache import GraphCache
+from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
-from gpuwire.client.recorder import Recorder
+from gpuwire.client.recorder import Recorder, TaskSink
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.waking import Waker
@@ -104,8 +107,9 @@ class Session:
         self._running: asyncio.Task[None] | None = None
 
         dropped: deque[TensorId] = deque()
+        told = deque() if config.graph_cache else dropped
         self._batches = Batches(
-            dropped,
+            told,
             flush_threshold=min(config.flush_threshold, _TASKS_PER_FRAME),
             flush_bytes_threshold=config.flush_bytes_threshold,
             frame_bytes=min(_FRAME_BYTES, link.wire.max_body_bytes // 4),
@@ -117,8 +121,14 @@ class Session:
             idle=lambda now: self.recorder.idle(now),
         )
         locations = LocationTable()
+        self._savings = Savings(logger)
+        sink: TaskSink = OpByOp(self._batches)
+        if config.graph_cache:
+            sink = GraphCache(
+                self._batches, dropped, told, clock=time.monotonic, savings=self._savings
+            )
         self.recorder = Recorder(
-            OpByOp(self._batches),
+            sink,
             dropped,
             lock=threading.RLock(),
             wake=waker.wake,
@@ -138,6 +148,7 @@ class Session:
             self._pending,
             self._writer,
             self._heartbeats,
+            self.recorder.graph_missing,
         )
         call_in_forked_child(self._leave_to_parent)
 
@@ -230,6 +241,11 @@ class Session:
             tasks_sent=self._writer.tasks_sent,
             bytes_sent=self._writer.bytes_sent,
             bytes_received=self._reader.bytes_received,
+            graphs_registered=self._savings.registered,
+            graph_executions=self._savings.executions,
+            graph_misses=self._savings.misses,
+            baseline_bytes=self._savings.baseline_bytes,
+            actual_bytes=self._savings.actual_bytes,
             replies_pending=len(self._pending),
             rtt_seconds=path.rtt_seconds.smoothed,
             datagram_bytes=path.datagram_bytes,

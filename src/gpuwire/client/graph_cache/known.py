@@ -11,7 +11,7 @@ from gpuwire.wire.bindings import LastRun
 
 GRAPHS_MAX = 1024
 GRAPHS_BYTES = 5 * 1024 * 1024 // 2
-"""Of definitions. These are a server's bounds too (`[server]` max_graphs, and max_graph_bytes, which
+"""Of definitions. These are a server's bounds too (`[server]` max_graphs, max_graph_bytes, which
 counts memory, 50 times as much); one that keeps fewer asks again."""
 _GIVEN_UP_MAX = 4096
 _GIVEN_UP_BYTES = 32 * 1024 * 1024

@@ -15,8 +15,13 @@ from gpuwire.ir.operations import Operand
 SEGMENT_OPS = 256
 """Open ops that follow no unit are closed at this number, so that the device begins early."""
 
-IDLE_MOST_SECONDS = 0.05
-"""The longest wait for the rest of a unit that has begun."""
+UNIT_IDLE_SECONDS = 0.005
+"""The rest of a unit that has begun is waited for, at least so long: the thread that records it may
+be kept from the interpreter lock for that time by one that does not let go of it before …"""
+UNIT_IDLE_MOST_SECONDS = 0.05
+"""… and at most so long."""
+_PATIENCE = 3
+"""Times as long as the unit took the last time."""
 
 _MATCHES_MAX = 6
 _UNITS_MAX = 64
@@ -133,7 +138,7 @@ class Stream:
         seconds = match.unit.seconds
         if seconds is None:
             return IDLE_SECONDS
-        return min(max(IDLE_SECONDS, 2 * seconds), IDLE_MOST_SECONDS)
+        return min(max(UNIT_IDLE_SECONDS, _PATIENCE * seconds), UNIT_IDLE_MOST_SECONDS)
 
     # --- Following units ---
 
