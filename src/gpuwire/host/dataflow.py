@@ -123,11 +123,36 @@ class Dataflow:
 
     def start(self, work: Work) -> None:
         """Runs work whose outputs have begun: now, or as soon as its inputs are there."""
-        missing = [tensor for tensor in work.inputs if not tensor.settled]
-        if missing:
-            self._wait(work, missing)
-        else:
-            self._execute(work)
+        self.when_ready(work.inputs, lambda: self._execute(work))
+
+    def when_ready(self, inputs: Sequence[Tensor], callback: Callable[[], None]) -> None:
+        """Calls back once all of these are there or have failed: now, or from `run_ready`."""
+        left = sum(not tensor.settled for tensor in inputs)
+        if not left:
+            callback()
+            return
+        self.waiting += 1
+
+        def input_settled() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self.waiting -= 1
+                callback()
+
+        for tensor in inputs:
+            if not tensor.settled:
+                tensor.when_settled(input_settled)
+
+    def note_launched(self, stream: Stream) -> None:
+        """Work was put on a stream, to be flushed when nothing follows."""
+        self._launched.add(stream.number)
+
+    def pass_on(self, outputs: Sequence[Tensor], stream: Stream, failure: Failure) -> None:
+        """These depend on what has failed, and fail for the same cause."""
+        for output in outputs:
+            stream.unsettled.pop(output, None)
+            self._call(output.fail(failure))
 
     def fail_all(
         self, outputs: Sequence[Tensor], stream: Stream, error: GpuwireError, location: int = 0
@@ -188,6 +213,10 @@ class Dataflow:
         """That stream, or every stream of the session."""
         return tuple(self._streams.values()) if stream_id is None else (self.stream(stream_id),)
 
+    def owns_stream(self, number: int) -> bool:
+        """Whether a compute stream is one of the session's. From any thread."""
+        return any(stream.number == number for stream in tuple(self._streams.values()))
+
     def launched_streams(self) -> tuple[int, ...]:
         """The compute streams that operations ran on since the last call."""
         launched = tuple(self._launched)
@@ -236,19 +265,6 @@ class Dataflow:
 
     # --- Running work ---
 
-    def _wait(self, work: Work, missing: list[Tensor]) -> None:
-        self.waiting += 1
-        work.missing = len(missing)
-
-        def input_settled() -> None:
-            work.missing -= 1
-            if not work.missing:
-                self.waiting -= 1
-                self._execute(work)
-
-        for tensor in missing:
-            tensor.when_settled(input_settled)
-
     def _execute(self, work: Work) -> None:
         failed = work.failed_input
         if failed is not None:
@@ -259,12 +275,13 @@ class Dataflow:
             self._require_memory(work)
             self._launched.add(stream.number)
             values = [tensor.value for tensor in work.inputs]
-            result = self._device.lowering.execute(
-                work.runnable.graph,
-                values,  # type: ignore[arg-type]
-                work.scalars,
-                stream.number,
-            )
+            with self._device.allocating(stream):
+                result = self._device.lowering.execute(
+                    work.runnable.graph,
+                    values,  # type: ignore[arg-type]
+                    work.scalars,
+                    stream.number,
+                )
         except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)
             return
@@ -325,9 +342,7 @@ class Dataflow:
         if not work.is_single:
             self._run_split(work)
             return
-        for output in work.outputs:
-            work.stream.unsettled.pop(output, None)
-            self._call(output.fail(failed))
+        self.pass_on(work.outputs, work.stream, failed)
 
     def _fail_work(self, work: Work, error: BaseException) -> None:
         """Of several ops it is not known which has failed, and the others need not: they are run
@@ -361,7 +376,11 @@ class Dataflow:
         self.fail(output, stream, failure, location)
 
     def _note_failure(self, failure: Failure) -> None:
-        """A first cause, for a sync to report."""
+        """A first cause, for a sync to report; it spoils what is being timed."""
+        for stream in self._streams.values():
+            if stream.number == failure.stream:
+                for window in stream.windows:
+                    window.cause = window.cause or failure.error
         if len(self._unreported) < MAX_UNREPORTED:
             self._unreported.append(failure)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from gpuwire.compute.completion import Completion
 from gpuwire.compute.handles import Binding, CopyDescriptor
+from gpuwire.compute.memory.manager import AllocationMode
 from gpuwire.compute.server import WgpuServer
 from gpuwire.errors import DeviceLost, WatchdogExpired
 from gpuwire.host.node_graphs import NodeGraphs
+from gpuwire.host.work import Stream
 from gpuwire.lowering import Lowering, Value
 
 
@@ -47,6 +50,20 @@ class Device:
         """All bytes of a value, row-major; as one element of the list."""
         contiguous = self.lowering.contiguous(value, stream)
         return self.server.read([byte_range(contiguous, 0, value.type.nbytes)], stream)
+
+    def allocating(self, stream: Stream) -> AbstractContextManager[None]:
+        """What is allocated in the block is allocated as the stream wants it. The mode is the
+        compute server's for a real stream, which other sessions' streams share, so it holds for
+        no longer than that."""
+        return self._persistently(stream.number) if stream.persistent else nullcontext()
+
+    @contextmanager
+    def _persistently(self, stream: int) -> Iterator[None]:
+        self.server.allocation_mode(AllocationMode.PERSISTENT, stream)
+        try:
+            yield
+        finally:
+            self.server.allocation_mode(AllocationMode.AUTOMATIC, stream)
 
     def note(self, error: BaseException) -> None:
         """Looks whether an error means the end of the device, and says so if it does."""

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gpuwire.errors import GpuwireError, UnknownTensor
+from gpuwire.host.black_box import BlackBox
 from gpuwire.host.channel_messages import OpenSession, Payload, Replies, TasksTaken, ToFront
 from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.device import Device
+from gpuwire.host.device_face import DeviceFace
 from gpuwire.host.downloads import Outlets
 from gpuwire.host.graphs import GraphBounds, Graphs
 from gpuwire.host.reads import Reads
@@ -82,6 +84,8 @@ class HostSession:
             self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
         )
         self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds)
+        self._box = BlackBox(ends.memory.black_box)
+        self.face = DeviceFace(self.number, device, self._dataflow, self._box, self._reply)
         self._frames: deque[tuple[int, bytes]] = deque()
         """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
         a tenth of the memory."""
@@ -112,6 +116,7 @@ class HostSession:
         """Works for `TURN_SECONDS` or until there is nothing to do. `ProtocolError` for a frame
         that is malformed, or a task that no client may send."""
         end = time.monotonic() + TURN_SECONDS
+        self._box.note(self.number)
         while self.has_work:
             if self._dataflow.has_ready:
                 self._dataflow.run_ready()
@@ -119,11 +124,16 @@ class HostSession:
                 self._run_next_task()
             if time.monotonic() > end:
                 break
+        self._box.clear()
         self._report_taken()
 
     def launched_streams(self) -> tuple[int, ...]:
         """The compute streams that work was put on since the last call."""
         return self._dataflow.launched_streams()
+
+    def owns_stream(self, number: int) -> bool:
+        """Whether a compute stream is one of its own. From any thread."""
+        return self._dataflow.owns_stream(number)
 
     def close(self) -> int:
         """Ends the session; returns how many bytes of device memory its tensors held."""
@@ -137,6 +147,7 @@ class HostSession:
         self._watch.ended(self._graphs.counts)
         self.reads.close()
         self.uploads.close()
+        self.face.close()
         self._dataflow.close()
         return freed
 
@@ -192,7 +203,10 @@ class HostSession:
                 self._sync(task)
             case DropTensors(tensors):
                 for tensor_id in tensors:
-                    self._dataflow.tensors.drop(tensor_id)
+                    if not self._dataflow.tensors.drop(tensor_id):
+                        self.face.drop(tensor_id)
+            case _:
+                self.face.run(task)
 
     def _read(self, task: ReadTensor) -> None:
         tensor = self._dataflow.tensors.find(task.tensor)

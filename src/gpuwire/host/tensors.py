@@ -125,9 +125,9 @@ class TensorTable:
             raise MalformedMessage(f"tensor {tensor_id} exists already", what="tensor id")
         self._tensors[tensor_id] = tensor
 
-    def drop(self, tensor_id: TensorId) -> None:
-        """Forgets a tensor; work that waits for it keeps it. An unknown id is no error."""
-        self._tensors.pop(tensor_id, None)
+    def drop(self, tensor_id: TensorId) -> bool:
+        """Forgets a tensor; work that waits for it keeps it. False if there is none of that id."""
+        return self._tensors.pop(tensor_id, None) is not None
 
     def clear(self) -> None:
         self._tensors.clear()

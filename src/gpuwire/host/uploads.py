@@ -85,7 +85,8 @@ class Uploads:
                 limit=limit,
             )
         self._dataflow.account.require(size)
-        value = self._device.lowering.allocate(task.type, stream.number)
+        with self._device.allocating(stream):
+            value = self._device.lowering.allocate(task.type, stream.number)
         return value, Lease(self._dataflow.account, size)
 
     def chunk(self, request: RequestId, offset: int, data: memoryview) -> None:

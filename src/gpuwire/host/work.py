@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gpuwire.errors import GpuwireError
 from gpuwire.host.node_graphs import NodeGraphs
 from gpuwire.host.tensors import Failure, Tensor
 from gpuwire.ids import GraphId, LocationId, TensorId
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph, ScalarRef
 from gpuwire.ir.operations import OpClass, Operand, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """A window on a stream's time."""
+
+    cause: GpuwireError | None = None
+    """What failed within it first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +30,10 @@ class Stream:
     """Its number on the compute server."""
     unsettled: dict[Tensor, None] = field(default_factory=dict)
     """What its tasks so far will have made, in order of arrival."""
+    persistent: bool = False
+    """Whether its memory is kept in buckets of exact sizes."""
+    windows: list[Window] = field(default_factory=list)
+    """Those that are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,6 @@ class Work:
     inputs: tuple[Tensor, ...]
     scalars: tuple[Scalar, ...]
     outputs: tuple[Tensor, ...]
-    missing: int = 0
-    """Inputs that are not settled."""
 
     @property
     def failed_input(self) -> Failure | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import traceback
 from collections import deque
 
+from gpuwire.compute.submissions import Submission
 from gpuwire.config import Config
 from gpuwire.errors import GpuwireError, ProtocolError
+from gpuwire.host.black_box import BlackBox
 from gpuwire.host.channel import Channel
 from gpuwire.host.channel_messages import (
     AskFacts,
@@ -40,11 +43,15 @@ from gpuwire.host.graphs import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
 from gpuwire.host.slots import SlotMemory, SlotPool
+from gpuwire.host.verdicts import verdict
+from gpuwire.host.watchdog import Watchdog
 from gpuwire.host.watching import HostWatch
 from gpuwire.ids import RequestId
 from gpuwire.telemetry.plain import to_json
 from gpuwire.wire.limits import WireLimits
 
+EXPIRED = 4
+"""Exit code after a submission ran past its time limit."""
 IDLE_SECONDS = 0.001
 """Launches are handed to the device after so long without further work, at the latest."""
 
@@ -54,6 +61,8 @@ class Worker:
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
+        self._box = BlackBox(memory.black_box)
+        self._watchdog: Watchdog | None = None
         self._slots = SlotPool(SlotMemory.to_front)
         self._sessions: dict[int, HostSession] = {}
         self._turns: deque[HostSession] = deque()
@@ -77,6 +86,8 @@ class Worker:
         self._channel.close()
         if self._device is not None:
             self._device.server.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
         return self._failure
 
     # --- Messages ---
@@ -133,6 +144,10 @@ class Worker:
             return
         self._device = opened.device
         self._watch = HostWatch(opened.device.server)
+        seconds = config.compute.watchdog_seconds
+        if seconds:
+            server = opened.device.server
+            self._watchdog = Watchdog(server, seconds, lambda stuck: self._expired(stuck, seconds))
         self._send(Ready(opened.adapters, pack_devices((opened.info,))))
 
     def _open_session(self, opening: OpenSession) -> None:
@@ -237,10 +252,12 @@ class Worker:
         self._idle = None
         assert self._device is not None
         for session in self._sessions.values():
+            self._box.note(session.number)
             for stream in session.launched_streams():
                 # What failed is in its tensors already: `check` follows every operation.
                 with contextlib.suppress(GpuwireError):
                     self._device.server.flush(stream)
+        self._box.clear()
 
     # --- The end ---
 
@@ -250,6 +267,12 @@ class Worker:
             self._failure = error
             self._send(HostFailed(pack_error(error)))
             self._ended.set()
+
+    def _expired(self, stuck: Submission, seconds: float) -> None:
+        """On the watchdog's thread: nothing that runs on a device can be stopped, so the process
+        ends, and tells by its black box for whose work."""
+        self._box.condemn(*verdict(stuck, seconds, tuple(self._sessions.values())))
+        os._exit(EXPIRED)
 
     def _send(self, message: ChannelMessage) -> None:
         assert self._channel is not None
