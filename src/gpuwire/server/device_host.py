@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gpuwire.config import Config
 from gpuwire.errors import DeviceLost, GpuwireError
+from gpuwire.host.black_box import BlackBox, LastWords
 from gpuwire.host.channel import Channel
 from gpuwire.host.channel_messages import (
     ChannelMessage,
@@ -45,8 +46,9 @@ class HostedSession(Protocol):
     def handle_host(self, message: ChannelMessage) -> None:
         """Takes a message about this session."""
 
-    def host_lost(self, reason: str) -> None:
-        """The host is gone, and all that the session had there."""
+    def host_lost(self, reason: str, error: GpuwireError | None) -> None:
+        """The host is gone, and all that the session had there; `error` where it is known that
+        this session's work ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,9 @@ class DeviceHost:
             self.kill("closed its channel and went on")
             await self._process.wait()
         await self._output.ended()
-        reason = self._reason()
+        with self._memory.black_box as memory:
+            words = BlackBox(memory).last_words()
+        reason = self._reason(words)
         if not self._ready.done():
             self._ready.set_exception(self._failure or DeviceLost(reason, reason=reason))
             self._ready.exception()
@@ -205,14 +209,16 @@ class DeviceHost:
             if not ended.done():
                 ended.set_result(0)
         sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            session.host_lost(reason)
+        for number, session in sessions.items():
+            session.host_lost(reason, _blame(words, number, reason))
         self._memory.close()
         return reason
 
-    def _reason(self) -> str:
+    def _reason(self, words: LastWords) -> str:
         if self._failure is not None:
             return str(self._failure)
+        if words.verdict is not None:
+            return "the device host was ended because a session's work ran past its time limit"
         code = self._process.returncode
         assert code is not None
         if self._kill_reason is not None:
@@ -246,6 +252,19 @@ class DeviceHost:
                 session = self._sessions.get(message.session)  # type: ignore[union-attr]
                 if session is not None:
                     session.handle_host(message)
+
+
+def _blame(words: LastWords, session: int, reason: str) -> GpuwireError | None:
+    """What a session is told of a host that died of its work."""
+    if session in words.condemned:
+        return words.verdict
+    if session == words.session and words.kernel:
+        return DeviceLost(
+            f"{reason} while it handed kernel {words.kernel!r} of this session to the device; every "
+            "array of this session is lost, connect again",
+            reason=reason,
+        )
+    return None
 
 
 def _signal_name(number: int) -> str:

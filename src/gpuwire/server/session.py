@@ -219,10 +219,10 @@ class Session:
             case SessionBroken(_, payload):
                 self.end(unpack_error(payload))
 
-    def host_lost(self, reason: str) -> None:
-        """The device host is gone."""
+    def host_lost(self, reason: str, error: GpuwireError | None) -> None:
+        """The device host is gone, by this session's work if there is an `error`."""
         text = f"{reason}; every array of this session is lost, connect again"
-        self.end(DeviceLost(text, device=self._device, reason=reason))
+        self.end(error or DeviceLost(text, device=self._device, reason=reason))
 
     def _send_waiting_replies(self) -> None:
         wire = self._link.wire
