@@ -57,6 +57,7 @@ from gpuwire.wire.messages import (
     Done,
     DropTensors,
     ErrorRecord,
+    Facts,
     Failed,
     GraphMissing,
     Heartbeat,
@@ -74,6 +75,7 @@ from gpuwire.wire.messages import (
     Task,
     TaskFrame,
     TensorData,
+    Watch,
     Welcome,
 )
 
@@ -239,6 +241,8 @@ MESSAGES: dict[str, Message] = {
     "acknowledge": Acknowledge(70_000),
     "heartbeat": Heartbeat(1),
     "heartbeat reply": HeartbeatReply(1),
+    "watch": Watch(300),
+    "facts": Facts(300, b'{"moment":1.5}'),
     "close": Close(None),
     "close, error": Close(_ERROR),
 }

@@ -54,6 +54,7 @@ from gpuwire.wire.messages import (
     Done,
     DropTensors,
     ErrorRecord,
+    Facts,
     Failed,
     GraphMissing,
     Heartbeat,
@@ -71,6 +72,7 @@ from gpuwire.wire.messages import (
     Task,
     TaskFrame,
     TensorData,
+    Watch,
     Welcome,
 )
 
@@ -336,6 +338,8 @@ control_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Acknowledge, counts),
     st.builds(Heartbeat, counts),
     st.builds(HeartbeatReply, counts),
+    st.builds(Watch, counts),
+    st.builds(Facts, counts, st.binary(max_size=300)),
     st.builds(Close, st.none() | error_records()),
 )
 

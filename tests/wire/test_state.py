@@ -10,6 +10,7 @@ from gpuwire.wire.codec import encode_message
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
+    Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -17,6 +18,7 @@ from gpuwire.wire.messages import (
     ReplyFrame,
     SessionLimits,
     TaskFrame,
+    Watch,
     Welcome,
 )
 from gpuwire.wire.session import ClientSession, ServerSession
@@ -39,6 +41,8 @@ MESSAGES: dict[Event, Message] = {
         Acknowledge(0),
         Heartbeat(1),
         HeartbeatReply(1),
+        Watch(1),
+        Facts(1, b"{}"),
         Close(None),
     )
 }

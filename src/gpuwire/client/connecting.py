@@ -92,15 +92,20 @@ async def open_link(
         return link, Admission(link.welcome.session, found, link.welcome.limits)
 
 
+async def open_listing(ticket: Ticket, config: RemoteConfig, authority: Path | None = None) -> Link:
+    """A connection that knows the server's devices and has no session. Raises as `open_link`."""
+    async with _deadline(ticket, config):
+        return await _welcomed(ticket, None, config, authority)
+
+
 async def devices_of(
     ticket: Ticket, config: RemoteConfig, authority: Path | None = None
 ) -> tuple[DeviceInfo, ...]:
     """The devices that the ticket's server lends; opens no session. Raises as `open_link`."""
-    async with _deadline(ticket, config):
-        link = await _welcomed(ticket, None, config, authority)
-        link.control.writer.write_nowait(link.wire.send(Close(None)))
-        link.connection.close()
-        return link.welcome.devices
+    link = await open_listing(ticket, config, authority)
+    link.control.writer.write_nowait(link.wire.send(Close(None)))
+    link.connection.close()
+    return link.welcome.devices
 
 
 def address_of(ticket: Ticket) -> str:

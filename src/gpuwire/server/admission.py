@@ -10,7 +10,7 @@ from inspect import isawaitable
 
 from gpuwire.config import ServerConfig
 from gpuwire.errors import GpuwireError, NoSuchDevice, QuotaExceeded, TokenRejected
-from gpuwire.server.tokens import NO_LIMITS, TokenLimits, TokenStore
+from gpuwire.server.tokens import DEFAULT_NAME, NO_LIMITS, TokenLimits, TokenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Grant:
 
     name: str
     limits: TokenLimits = NO_LIMITS
+    sees_all: bool = False
+    """Whether its holder may watch everybody's sessions, and not only its own."""
 
 
 Authorizer = Callable[[AdmissionRequest], Grant | Awaitable[Grant]]
@@ -52,7 +54,7 @@ class Admission:
         """The grant for a request; `TokenRejected` if there is none, or the authorizer failed."""
         if self._authorizer is None:
             record = self._store.check(request.token)
-            return Grant(record.name, record.limits)
+            return Grant(record.name, record.limits, record.name == DEFAULT_NAME)
         try:
             grant = self._authorizer(request)
             return await grant if isawaitable(grant) else grant

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,11 +16,15 @@ from gpuwire.errors import DeviceLost, GpuwireError
 from gpuwire.host.black_box import BlackBox, LastWords
 from gpuwire.host.channel import Channel
 from gpuwire.host.channel_messages import (
+    AskFacts,
+    AskGraph,
     ChannelMessage,
     Configure,
     EndSession,
+    Facts,
     HostFailed,
     OpenSession,
+    Payload,
     Ping,
     Pong,
     Ready,
@@ -33,6 +38,8 @@ from gpuwire.host.envelopes import unpack_devices, unpack_error
 from gpuwire.host.slots import SlotMemory, SlotPool, anonymous_file
 from gpuwire.server.host_output import HostOutput
 from gpuwire.telemetry.logs import Logger
+from gpuwire.telemetry.plain import from_json
+from gpuwire.telemetry.snapshots import GraphDrawing, HostSnapshot
 from gpuwire.wire.messages import DeviceInfo
 
 STOP_SECONDS = 2.0
@@ -80,6 +87,8 @@ class DeviceHost:
         self._opened = 0
         self._slots = SlotPool(SlotMemory.to_host)
         self._ponged = asyncio.Event()
+        self._asked: dict[int, asyncio.Future[Payload]] = {}
+        self._questions = 0
 
     @classmethod
     async def start(cls, adapter: int, config: Config, logger: Logger) -> DeviceHost:
@@ -164,6 +173,32 @@ class DeviceHost:
         self.send(SlotFree(slot))
         return data
 
+    # --- Being watched ---
+
+    async def facts(self, lease_seconds: float) -> HostSnapshot:
+        """What the host says of itself, as soon as it turns its loop; it notes events for so long
+        from now. `DeviceLost` if it is gone."""
+        answer = await self._ask(lambda number: AskFacts(number, round(lease_seconds * 1000)))
+        return from_json(HostSnapshot, bytes(answer))
+
+    async def drawing(self, session: int, graph: int) -> GraphDrawing | None:
+        """An op-graph of a session; None where it has none of that number any more."""
+        answer = await self._ask(lambda number: AskGraph(number, session, graph))
+        return from_json(GraphDrawing, bytes(answer)) if len(answer) else None
+
+    async def _ask(self, question: Callable[[int], ToHost]) -> Payload:
+        if not self.alive:
+            raise DeviceLost("the device host has ended")
+        self._questions += 1
+        number = self._questions
+        answer: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self.send(question(number))
+        try:
+            return await answer
+        finally:
+            self._asked.pop(number, None)
+
     # --- Its end ---
 
     async def watch(self, seconds: float) -> None:
@@ -208,6 +243,9 @@ class DeviceHost:
         for ended in self._ending.values():
             if not ended.done():
                 ended.set_result(0)
+        for asked in tuple(self._asked.values()):
+            if not asked.done():
+                asked.set_exception(DeviceLost(reason, reason=reason))
         sessions, self._sessions = self._sessions, {}
         for number, session in sessions.items():
             session.host_lost(reason, _blame(words, number, reason))
@@ -244,6 +282,10 @@ class DeviceHost:
                 self._failure = unpack_error(payload)
             case Pong():
                 self._ponged.set()
+            case Facts(number, payload):
+                asked = self._asked.get(number)
+                if asked is not None and not asked.done():
+                    asked.set_result(payload)
             case SessionEnded(number, freed):
                 ended = self._ending.pop(number, None)
                 if ended is not None and not ended.done():

@@ -17,9 +17,12 @@ from gpuwire.errors import (
 )
 from gpuwire.server.admission import Admission, Authorizer
 from gpuwire.server.advertising import advertised_host
-from gpuwire.server.reception import Reception
+from gpuwire.server.reception import Reception, server_name
+from gpuwire.server.roster import Roster
 from gpuwire.server.supervision import ServedDevice
 from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
+from gpuwire.server.watching import Watching
+from gpuwire.telemetry.log_tail import LogTail
 from gpuwire.telemetry.logs import open_logger
 from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
 
@@ -59,7 +62,8 @@ class Server:
         self._adapters = tuple(server.devices if devices is None else devices)
         self.state_dir = state_dir or server.state_dir or state_directory()
         """Where the key and the tokens are."""
-        self._logger = open_logger(server.logger, "server")
+        log = LogTail()
+        self._logger = open_logger(server.logger, "server").also_to(log)
         self._store = TokenStore(self.state_dir)
         self._has_authorizer = authorizer is not None
         self._admission = Admission(self._store, server, authorizer)
@@ -67,6 +71,9 @@ class Server:
         """Those that clients see, by number."""
         self._started: list[ServedDevice] = []
         """Those and the ones that did not work, to be stopped."""
+        self._roster = Roster()
+        self.watching = Watching(self._devices, self._roster, log, server_name())
+        """What this server tells whoever watches it."""
         self._reception: Reception | None = None
         self._listener: Listener | None = None
         self._ticket: Ticket | None = None
@@ -120,6 +127,7 @@ class Server:
         if self._stopped:
             return
         self._stopped = True
+        self.watching.close()
         if self._reception is not None:
             await self._reception.close(ServerStopped("the server was stopped"))
         if self._listener is not None:
@@ -188,7 +196,9 @@ class Server:
 
     async def _listen(self, identity: Identity) -> Reception:
         remote = self.config.remote
-        reception = Reception(self.config, self._admission, self._devices, self._logger)
+        reception = Reception(
+            self.config, self._admission, self._devices, self._logger, self._roster, self.watching
+        )
         self._reception = reception
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 from collections.abc import Sequence
@@ -14,17 +15,21 @@ from gpuwire.errors import DeviceLost, GpuwireError, LinkLost
 from gpuwire.host.envelopes import wire_limits
 from gpuwire.ids import SessionId
 from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
+from gpuwire.server.roster import Present, Roster
 from gpuwire.server.session import FAREWELL_SECONDS, Link, Session
 from gpuwire.server.supervision import ServedDevice
+from gpuwire.server.watching import Sight, View, Watching, sight_of, told
 from gpuwire.telemetry.logs import Logger
 from gpuwire.transport import Connection, Stream
 from gpuwire.wire.messages import (
     Close,
+    Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Message,
     SessionLimits,
+    Watch,
     Welcome,
 )
 from gpuwire.wire.session import ServerSession
@@ -34,6 +39,11 @@ HELLO_SECONDS = 10.0
 HELLO_READ_BYTES = 64 * 1024
 LISTING_SECONDS = 60.0
 """A connection that only asked for the devices is closed after so long without a word."""
+
+
+def server_name() -> str:
+    """How this server introduces itself."""
+    return f"gpuwire {version('gpuwire')} on {socket.gethostname()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +65,17 @@ class Reception:
         admission: Admission,
         devices: Sequence[ServedDevice],
         logger: Logger,
+        roster: Roster,
+        watching: Watching,
     ) -> None:
         self._config = config
         self._admission = admission
         self._devices = devices
         self._logger = logger
+        self._roster = roster
+        self._watching = watching
         self._limits = wire_limits(config.server)
-        self._server_name = f"gpuwire {version('gpuwire')} on {socket.gethostname()}"
+        self._server_name = server_name()
         self._sessions: dict[asyncio.Task[None], Session] = {}
         self._receiving: set[asyncio.Task[None]] = set()
         self._closing: GpuwireError | None = None
@@ -139,7 +153,7 @@ class Reception:
         request = AdmissionRequest(hello.token, hello.device, hello.client, address)
         grant = await self._admission.authorize(request)
         if hello.device is None:
-            await self._list_devices(caller)
+            await self._list_and_show(caller, sight_of(grant))
             return
         self._admission.check_device(grant, hello.device, len(self._devices))
         with self._admission.counted(grant):
@@ -166,22 +180,45 @@ class Reception:
         task = asyncio.current_task()
         assert task is not None
         self._sessions[task] = session
+        about = Present(session, identity.hex()[:8], device.index, grant.name, hello.client)
         try:
-            reason, freed = await session.run(welcome, caller.early, max_memory, max_upload)
+            with self._roster.listed(about):
+                reason, freed = await session.run(welcome, caller.early, max_memory, max_upload)
         finally:
             del self._sessions[task]
         why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
         self._logger.basic(f"{name} closed, {freed} bytes freed: {why}")
 
-    async def _list_devices(self, caller: _Caller) -> None:
-        """Answers with the devices, then with heartbeats, until the client leaves."""
+    async def _list_and_show(self, caller: _Caller, sight: Sight) -> None:
+        try:
+            with contextlib.ExitStack() as views:
+                await self._list_devices(caller, sight, views)
+        except asyncio.CancelledError:
+            if self._closing is None:
+                raise
+            last = caller.link.wire.close(self._closing)
+            await self._say_goodbye(caller.link.control, last)
+
+    async def _list_devices(
+        self, caller: _Caller, sight: Sight, views: contextlib.ExitStack
+    ) -> None:
+        """Answers with the devices, then with heartbeats and with what a viewer wants to know,
+        until the client leaves."""
         wire, control = caller.link.wire, caller.link.control
         control.writer.write_nowait(self._welcome(caller, None, 0, 0))
         messages = caller.early
+        view: View | None = None
         while not any(isinstance(message, Close) for message in messages):
             for message in messages:
                 if isinstance(message, Heartbeat):
                     control.writer.write_nowait(wire.send(HeartbeatReply(message.number)))
+                if isinstance(message, Watch):
+                    if view is None:
+                        view = views.enter_context(self._watching.view(sight))
+                    snapshot = await view.next()
+                    if snapshot is None:
+                        return
+                    await control.writer.write(wire.send(Facts(message.number, told(snapshot))))
             try:
                 read = control.reader.read(HELLO_READ_BYTES)
                 data = await asyncio.wait_for(read, LISTING_SECONDS)
@@ -205,6 +242,7 @@ class Reception:
         self._logger.basic(
             f"refused {client} at {link.connection.path.address}: {type(error).__name__}: {error}"
         )
+        self._roster.refusals += 1
         await self._say_goodbye(link.control, link.wire.close(error))
 
     async def _say_goodbye(self, control: Stream, last: bytes) -> None:

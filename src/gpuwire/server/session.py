@@ -26,7 +26,7 @@ from gpuwire.server.control_writer import ControlWriter
 from gpuwire.server.device_host import DeviceHost
 from gpuwire.server.downloads import Downloads
 from gpuwire.server.uploads import Uploads
-from gpuwire.transport import Connection, Stream
+from gpuwire.transport import Connection, PathInfo, Stream
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import Close, Heartbeat, HeartbeatReply, Message, TaskFrame
 from gpuwire.wire.session import ServerSession
@@ -54,6 +54,19 @@ class Link:
     limits: WireLimits
 
 
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What a session says of itself."""
+
+    number: int
+    state: str
+    frames_in: int
+    frames_out: int
+    tasks: int
+    backlog_bytes: int
+    path: PathInfo
+
+
 class Session:
     """A session from its Welcome to its end. `run` it once."""
 
@@ -75,6 +88,7 @@ class Session:
         """Replies that wait for the client to acknowledge earlier ones."""
         self._heard = asyncio.get_running_loop().time()
         self._number = 0
+        self._tasks = 0
 
     async def run(
         self, welcome: bytes, early: Sequence[Message], max_memory_bytes: int, max_upload_bytes: int
@@ -115,6 +129,20 @@ class Session:
         """Ends the session; the first reason counts."""
         if not self._ending.done():
             self._ending.set_result(reason)
+
+    def facts(self) -> LinkFacts:
+        """How it stands, for whoever watches."""
+        path, numbering = self._link.connection.path, self._link.wire.numbering
+        state = "ending" if self._ending.done() else "paused" if self._paused else "open"
+        return LinkFacts(
+            self._number,
+            state,
+            numbering.received,
+            numbering.sent,
+            self._tasks,
+            self._backlog,
+            path,
+        )
 
     # --- From the client ---
 
@@ -161,6 +189,7 @@ class Session:
         match message:
             case TaskFrame(count=count, tasks=body):
                 self._backlog += len(body)
+                self._tasks += count
                 self._host.send(Tasks(self._number, count, body))
             case Heartbeat(number):
                 self._writer.send(self._link.wire.send(HeartbeatReply(number)))

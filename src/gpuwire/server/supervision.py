@@ -47,6 +47,24 @@ class ServedDevice:
         assert self._info is not None
         return replace(self._info, index=self.index)
 
+    @property
+    def state(self) -> str:
+        """ready, starting or given up."""
+        if self._given_up is not None:
+            return "given up"
+        return "ready" if self.present_host is not None else "starting"
+
+    @property
+    def restarts(self) -> int:
+        """How often its host died within the last ten minutes."""
+        return len(self._deaths)
+
+    @property
+    def present_host(self) -> DeviceHost | None:
+        """The host, if one is ready now."""
+        host = self._host
+        return host if self._decided.is_set() and host is not None and host.alive else None
+
     async def start(self) -> int:
         """Starts the first host; returns how many adapters the machine has. Raises the error that
         it could not start with: `NoAdapter`, `NoSuchDevice`, `DeviceLost`, `ServerStartError`."""

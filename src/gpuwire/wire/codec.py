@@ -161,6 +161,7 @@ def _unpacker(buffer_bytes: int, limits: WireLimits) -> Any:
             8 * limits.max_dropped_tensors,
             limits.max_graph_bytes,
             limits.max_kernel_bytes,
+            limits.max_facts_bytes,
         ),
         max_array_len=limits.max_array_length,
         max_map_len=0,

@@ -17,6 +17,7 @@ from gpuwire.wire.messages import (
     Buffer,
     Close,
     DeviceInfo,
+    Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -24,6 +25,7 @@ from gpuwire.wire.messages import (
     ReplyFrame,
     SessionLimits,
     TaskFrame,
+    Watch,
     Welcome,
 )
 from gpuwire.wire.operations import Plain
@@ -32,7 +34,7 @@ FRAME_KINDS: dict[int, type[TaskFrame] | type[ReplyFrame]] = {3: TaskFrame, 4: R
 _KIND_OF_FRAME = {frame: kind for kind, frame in FRAME_KINDS.items()}
 _SESSION_ID_BYTES = 16
 
-ControlMessage = Hello | Welcome | Acknowledge | Heartbeat | HeartbeatReply | Close
+ControlMessage = Hello | Welcome | Acknowledge | Heartbeat | HeartbeatReply | Watch | Facts | Close
 
 
 def plain_message(message: ControlMessage) -> Plain:
@@ -55,6 +57,10 @@ def plain_message(message: ControlMessage) -> Plain:
             return (6, message.number)
         case HeartbeatReply():
             return (7, message.number)
+        case Watch():
+            return (20, message.number)
+        case Facts():
+            return (21, message.number, message.snapshot)
         case Close():
             return (8, plain_error(message.error))
 
@@ -192,6 +198,17 @@ def _heartbeat_reply(item: Plain, limits: WireLimits) -> HeartbeatReply:
     return HeartbeatReply(check.integer(item[1], "number"))
 
 
+def _watch(item: Plain, limits: WireLimits) -> Watch:
+    check.exactly(item, 2, "Watch")
+    return Watch(check.integer(item[1], "number"))
+
+
+def _facts(item: Plain, limits: WireLimits) -> Facts:
+    check.exactly(item, 3, "Facts")
+    number = check.integer(item[1], "number")
+    return Facts(number, check.octets(item[2], "facts", limits.max_facts_bytes))
+
+
 def _close(item: Plain, limits: WireLimits) -> Close:
     check.exactly(item, 2, "Close")
     return Close(checked_error(item[1], limits))
@@ -204,4 +221,6 @@ _MESSAGES: dict[int, Callable[[Plain, WireLimits], Message]] = {
     6: _heartbeat,
     7: _heartbeat_reply,
     8: _close,
+    20: _watch,
+    21: _facts,
 }

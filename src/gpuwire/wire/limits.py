@@ -49,6 +49,8 @@ class WireLimits:
     """Parameters of one launch."""
     max_capture_arrays: int = 256
     """Arrays that a captured graph works on."""
+    max_facts_bytes: int = 96 * KIB
+    """What a server tells a viewer at once."""
     max_causes: int = 8
     """Errors in a chain below the first."""
     max_bulk_bytes: int = 1 << 46

@@ -138,6 +138,24 @@ class HeartbeatReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """A client that asked for no session wants to see what the server does: it gets the next
+    `Facts`. Asking again is how it goes on, so a slow viewer is sent no more than it reads."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The answer to the `Watch` of that number."""
+
+    number: int
+    snapshot: Buffer
+    """A `telemetry.snapshots.ServerSnapshot`, as `telemetry.plain` writes it: JSON, for programs
+    and people who write their own viewer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """The sender's last message; without an error it is a regular end. As the first answer to a
     `Hello` it is a refusal."""
@@ -146,7 +164,16 @@ class Close:
 
 
 Message = (
-    Hello | Welcome | TaskFrame | ReplyFrame | Acknowledge | Heartbeat | HeartbeatReply | Close
+    Hello
+    | Welcome
+    | TaskFrame
+    | ReplyFrame
+    | Acknowledge
+    | Heartbeat
+    | HeartbeatReply
+    | Watch
+    | Facts
+    | Close
 )
 
 

@@ -21,12 +21,14 @@ from gpuwire.wire.messages import (
     Acknowledge,
     Buffer,
     Close,
+    Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Message,
     ReplyFrame,
     TaskFrame,
+    Watch,
     Welcome,
 )
 from gpuwire.wire.numbering import FrameNumbering
@@ -133,7 +135,9 @@ class Session(ABC):
             return b""
         return encode_message(Close(None if error is None else to_record(error)))
 
-    def _send(self, message: Hello | Welcome | Heartbeat | HeartbeatReply | Close) -> bytes:
+    def _send(
+        self, message: Hello | Welcome | Heartbeat | HeartbeatReply | Watch | Facts | Close
+    ) -> bytes:
         data = encode_message(message)
         self._must_move(event_of(message))
         return data
@@ -183,7 +187,7 @@ class ClientSession(Session):
         super().__init__(Role.CLIENT, limits, limits.max_frame_bytes)
         self._hello: Hello | None = None
 
-    def send(self, message: Hello | Heartbeat | HeartbeatReply | Close) -> bytes:
+    def send(self, message: Hello | Heartbeat | HeartbeatReply | Watch | Close) -> bytes:
         """A message's bytes. `SessionError` where the state does not allow it."""
         data = self._send(message)
         if isinstance(message, Hello):
@@ -229,7 +233,7 @@ class ServerSession(Session):
         self.version = 0
         """The version to name in `Welcome`; known once `Hello` came, 0 before."""
 
-    def send(self, message: Welcome | Heartbeat | HeartbeatReply | Close) -> bytes:
+    def send(self, message: Welcome | Heartbeat | HeartbeatReply | Facts | Close) -> bytes:
         """A message's bytes. `SessionError` where the state does not allow it."""
         data = self._send(message)
         if isinstance(message, Welcome):

@@ -11,12 +11,14 @@ from enum import Enum
 from gpuwire.wire.messages import (
     Acknowledge,
     Close,
+    Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Message,
     ReplyFrame,
     TaskFrame,
+    Watch,
     Welcome,
 )
 
@@ -39,7 +41,8 @@ class SessionState(Enum):
     AWAITING_WELCOME = "awaiting welcome"
     OPEN = "open"
     LISTED = "listed"
-    """The client asked for the devices only: nothing follows but heartbeats and close."""
+    """The client asked for the devices only: nothing follows but heartbeats, what a viewer is told,
+    and close."""
     CLOSED_BY_CLIENT = "closed by the client"
     """The client has said its last; what the server sent meanwhile still arrives."""
     CLOSED_BY_SERVER = "closed by the server"
@@ -61,6 +64,8 @@ class Event(Enum):
     ACKNOWLEDGE = "Acknowledge"
     HEARTBEAT = "Heartbeat"
     HEARTBEAT_REPLY = "HeartbeatReply"
+    WATCH = "Watch"
+    FACTS = "Facts"
     CLOSE = "Close"
     BREACH = "a breach of the protocol"
     """Not a message: the role sent what the protocol does not allow."""
@@ -73,6 +78,8 @@ _EVENTS: dict[type[Message], Event] = {
     Acknowledge: Event.ACKNOWLEDGE,
     Heartbeat: Event.HEARTBEAT,
     HeartbeatReply: Event.HEARTBEAT_REPLY,
+    Watch: Event.WATCH,
+    Facts: Event.FACTS,
     Close: Event.CLOSE,
 }
 
@@ -109,11 +116,11 @@ _ANYONE = (_E.ACKNOWLEDGE, _E.HEARTBEAT, _E.HEARTBEAT_REPLY)
 _STAYS: tuple[tuple[SessionState, Role, tuple[Event, ...]], ...] = (
     (_S.OPEN, _C, (_E.TASKS, *_ANYONE)),
     (_S.OPEN, _V, (_E.REPLIES, *_ANYONE)),
-    (_S.LISTED, _C, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY)),
-    (_S.LISTED, _V, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY)),
+    (_S.LISTED, _C, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.WATCH)),
+    (_S.LISTED, _V, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.FACTS)),
     # Sent before the Close was seen; a Welcome may cross a client's early Close.
-    (_S.CLOSED_BY_CLIENT, _V, (_E.WELCOME, _E.WELCOME_LIST, _E.REPLIES, *_ANYONE)),
-    (_S.CLOSED_BY_SERVER, _C, (_E.TASKS, *_ANYONE)),
+    (_S.CLOSED_BY_CLIENT, _V, (_E.WELCOME, _E.WELCOME_LIST, _E.REPLIES, _E.FACTS, *_ANYONE)),
+    (_S.CLOSED_BY_SERVER, _C, (_E.TASKS, _E.WATCH, *_ANYONE)),
 )
 """What is allowed and leaves the state as it is."""
 
