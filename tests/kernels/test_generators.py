@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwire.ir import dtypes as dt
-from gpuwire.kernels.elementwise import Load, LoadForm, Program, Step, elementwise_kernel
+from gpuwire.kernels.elementwise import elementwise_kernel
 from gpuwire.kernels.gathering import (
     arange_kernel,
     concat_kernel,
@@ -17,6 +17,7 @@ from gpuwire.kernels.gathering import (
 )
 from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.kernels.matmul import INNER_SLICES, MatmulSpec, OperandForm, matmul_kernel
+from gpuwire.kernels.programs import Load, LoadForm, Program, Result, Step
 from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction
 from gpuwire.kernels.transposing import transposing_kernel
@@ -38,10 +39,10 @@ def _kernels() -> Iterator[Kernel]:
             Step("exp", (3,), dt.float32, dt.float32),
             Step("multiply", (4, 2), dt.float64, dt.float64),
         ),
-        dt.float16,
+        (Result(4, dt.float32), Result(5, dt.float16)),
     )
     yield elementwise_kernel(chain, 2, True)
-    strided = Program((Load(dt.int16, LoadForm.STRIDED),), (), dt.bool_)
+    strided = Program((Load(dt.int16, LoadForm.STRIDED),), (), (Result(0, dt.bool_),))
     yield elementwise_kernel(strided, 3, False)
     for form in (0, 64):
         for operation, partial in (
@@ -97,9 +98,9 @@ def test_names_say_the_operation_and_are_unique(kernel: Kernel) -> None:
 
 
 def test_features_follow_the_types() -> None:
-    wide = Program((Load(dt.float64, LoadForm.QUAD),), (), dt.float32)
+    wide = Program((Load(dt.float64, LoadForm.QUAD),), (), (Result(0, dt.float32),))
     assert elementwise_kernel(wide, 1, True).features == {"shader-f64", "shader-int64"}
-    plain = Program((Load(dt.float16, LoadForm.QUAD),), (), dt.complex64)
+    plain = Program((Load(dt.float16, LoadForm.QUAD),), (), (Result(0, dt.complex64),))
     assert elementwise_kernel(plain, 1, True).features == frozenset()
 
 

@@ -1,15 +1,14 @@
-"""Kernels that compute each element of the result by itself.
+"""Kernels that compute each element of their results by itself.
 
-A kernel runs a `Program`: loads, then operations on registers, the last of which is the result.
-One operation is a program of one step; a fused chain is a longer one.
+A kernel runs a `Program`; all its results have one shape.
 
 Two forms. In the quad form an invocation computes four neighbours along the innermost dimension:
 operands that are contiguous there are read 4 elements at a time, so that a large contiguous
 operation runs at memory speed. It wants an innermost dimension whose length is a multiple of four,
 or a single dimension. In the word form an invocation computes as many elements as one u32 of the
-result holds, each with index arithmetic of its own.
+results holds (of all results the same number), each with index arithmetic of its own.
 
-Parameters, in words: the number of results; the lengths of the `rank`
+Parameters, in words: the number of results' elements; the lengths of the `rank`
 dimensions, the innermost in quads in the quad form; then for each load, in order:
 
 - QUAD: offset and outer strides, all in quads;
@@ -24,71 +23,29 @@ that do not change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Sequence
 
-from gpuwire.ir import dtypes as dt
-from gpuwire.ir.dtypes import DType
-from gpuwire.kernels.expressions import apply_expression, convert
 from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.programs import LoadForm, Program, Register, Result, run_steps, value_of
 from gpuwire.kernels.shader_types import QUAD, ShaderType, shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
 WORKGROUP_SIZE = 256
 
 
-class LoadForm(Enum):
-    """How a kernel reads one operand."""
-
-    QUAD = "q"
-    STRIDED = "s"
-    UNIFORM = "u"
-    SCALAR = "c"
+def results_per_invocation(results: Sequence[Result], quads: bool) -> int:
+    """How many elements of each result one invocation computes."""
+    return QUAD if quads else per_word(results[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One operand: its type in memory, and how it is read."""
-
-    dtype: DType
-    form: LoadForm
+def per_word(result: Result) -> int:
+    """Elements in a word of a result."""
+    return shader_type(result.dtype).per_word
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation. Operands are register numbers: the loads first, then the steps. They are
-    converted to `compute`, in which the operation runs; `result` is its result's type."""
-
-    operation: str
-    operands: tuple[int, ...]
-    compute: DType
-    result: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """Loads and steps; the last step's value is the result. Without steps, the only load's is."""
-
-    loads: tuple[Load, ...]
-    steps: tuple[Step, ...]
-    result: DType
-
-    @property
-    def name(self) -> str:
-        """The operations and types, for errors and profiles."""
-        operations = "_".join(step.operation for step in self.steps) or "copy"
-        types = "_".join(load.dtype.name + load.form.value for load in self.loads)
-        return f"{operations}__{types}__{self.result.name}"
-
-
-def results_per_invocation(result: DType, quads: bool) -> int:
-    """How many results one invocation computes."""
-    return QUAD if quads else shader_type(result).per_word
-
-
-def workgroups(count: int, result: DType, quads: bool) -> int:
-    """How many workgroups compute `count` results."""
-    return -(-count // (WORKGROUP_SIZE * results_per_invocation(result, quads)))
+def workgroups(count: int, results: Sequence[Result], quads: bool) -> int:
+    """How many workgroups compute `count` elements of each result."""
+    return -(-count // (WORKGROUP_SIZE * results_per_invocation(results, quads)))
 
 
 def elementwise_kernel(program: Program, rank: int, quads: bool) -> Kernel:
@@ -96,29 +53,34 @@ def elementwise_kernel(program: Program, rank: int, quads: bool) -> Kernel:
     form = "quads" if quads else "words"
     writer = KernelWriter(f"{program.name}__{form}{rank}", WORKGROUP_SIZE)
     places = _declare(writer, program, rank, quads)
-    each = results_per_invocation(program.result, quads)
+    each = results_per_invocation(program.results, quads)
     writer.item(f"({param(0)} + {each - 1}u) / {each}u" if each > 1 else param(0))
-    results = _load_quads(writer, program, places, rank) if quads else None
-    types = shader_type(program.result)
-    if results is not None:
-        values = [_run(writer, program, registers, f"e{k}") for k, registers in enumerate(results)]
-        writer.write(*types.store_quad("result", "item", values))
+    if quads:
+        elements = _load_quads(writer, program, places, rank)
     else:
-        values = [
-            _run(writer, program, _load_element(writer, program, places, rank, k, types), f"e{k}")
-            for k in range(types.per_word)
+        types = shader_type(program.results[0].dtype)
+        assert all(per_word(result) == types.per_word for result in program.results)
+        elements = [
+            _load_element(writer, program, places, rank, k, types) for k in range(types.per_word)
         ]
-        writer.write(f"result[item] = {types.word(values)};")
+    registers = [_run(writer, program, loaded, f"e{k}") for k, loaded in enumerate(elements)]
+    for number, result in enumerate(program.results):
+        stored = shader_type(result.dtype)
+        values = [value_of(of_element, result) for of_element in registers]
+        if quads:
+            writer.write(*stored.store_quad(f"result{number}", "item", values))
+        else:
+            writer.write(f"result{number}[item] = {stored.word(values)};")
     return writer.finish()
 
 
 def _declare(writer: KernelWriter, program: Program, rank: int, quads: bool) -> list[int]:
     """Bindings and parameter words; the first word of each load."""
     writer.words(1 + rank)
+    writer.needs(program.features)
     places = [-1] * len(program.loads)
     for number, load in enumerate(program.loads):
         types = shader_type(load.dtype)
-        writer.needs(types.features)
         if load.form is not LoadForm.SCALAR:
             element = types.quad_storage if load.form is LoadForm.QUAD else types.storage
             writer.buffer(f"input{number}", element, Access.READ)
@@ -126,11 +88,10 @@ def _declare(writer: KernelWriter, program: Program, rank: int, quads: bool) -> 
     for number, load in enumerate(program.loads):
         if load.form is LoadForm.SCALAR:
             places[number] = writer.words(shader_type(load.dtype).parameter_words)
-    for step in program.steps:
-        writer.needs(shader_type(step.compute).features | shader_type(step.result).features)
-    types = shader_type(program.result)
-    writer.needs(types.features)
-    writer.buffer("result", types.quad_storage if quads else types.storage, Access.WRITE)
+    for number, result in enumerate(program.results):
+        types = shader_type(result.dtype)
+        element = types.quad_storage if quads else types.storage
+        writer.buffer(f"result{number}", element, Access.WRITE)
     return places
 
 
@@ -201,26 +162,13 @@ def _load_element(
     return registers
 
 
-def _run(writer: KernelWriter, program: Program, loaded: list[str], prefix: str) -> str:
-    """The statements of the program for one element; its result."""
-    registers: list[tuple[str, DType]] = []
+def _run(writer: KernelWriter, program: Program, loaded: list[str], prefix: str) -> list[Register]:
+    """The statements of the program for one element; its registers."""
+    registers: list[Register] = []
     for number, (value, load) in enumerate(zip(loaded, program.loads, strict=True)):
         name = f"{prefix}v{number}"
         writer.write(f"let {name} = {value};")
         registers.append((name, load.dtype))
-    for number, step in enumerate(program.steps):
-        operands = []
-        for place, register in enumerate(step.operands):
-            value, dtype = registers[register]
-            if not (step.operation == "where" and place == 0):
-                value = convert(value, dtype, step.compute)
-            name = f"{prefix}s{number}_{place}"
-            writer.write(f"let {name} = {value};")
-            operands.append(name)
-        name = f"{prefix}s{number}"
-        writer.write(f"let {name} = {apply_expression(step.operation, step.compute, operands)};")
-        registers.append((name, step.result))
-        if step.result is dt.float16 and number + 1 < len(program.steps):
-            registers[-1] = (f"round_to_f16({name})", step.result)
-    value, dtype = registers[-1]
-    return convert(value, dtype, program.result)
+    lines, registers = run_steps(program.steps, registers, prefix)
+    writer.write(*lines)
+    return registers

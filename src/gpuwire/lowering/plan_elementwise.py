@@ -12,9 +12,10 @@ from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import Node, ScalarRef
 from gpuwire.ir.tensors import Shape, TensorType
 from gpuwire.kernels import elementwise
-from gpuwire.kernels.elementwise import Load, LoadForm, Program, elementwise_kernel
-from gpuwire.kernels.elementwise import Step as ProgramStep
+from gpuwire.kernels.elementwise import elementwise_kernel
 from gpuwire.kernels.expressions import OF_EACH_OPERAND
+from gpuwire.kernels.programs import Load, LoadForm, Program, Result
+from gpuwire.kernels.programs import Step as ProgramStep
 from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
 from gpuwire.lowering.facts import BINDING_ALIGNMENT
@@ -24,18 +25,17 @@ from gpuwire.lowering.plan_transposing import plan_transposing, runs_across
 from gpuwire.lowering.steps import BufferRange
 
 
-def compute_dtype(node: Node, operands: Sequence[Operand]) -> DType:
-    """The type in which an elementwise operation runs."""
+def compute_dtype(node: Node, operands: Sequence[DType]) -> DType:
+    """The type in which an elementwise operation on operands of these types runs."""
     name = node.definition.name
     if name == "cast":
         return node.type.dtype
     if name in OF_EACH_OPERAND:
         return dt.bool_
-    dtypes = tuple(operand.dtype for operand in operands)
-    return dt.promote_all(dtypes[1:] if name == "where" else dtypes)
+    return dt.promote_all(tuple(operands[1:] if name == "where" else operands))
 
 
-def runs_on_device(node: Node, operands: Sequence[Operand]) -> bool:
+def runs_on_device(node: Node, operands: Sequence[DType]) -> bool:
     """Whether kernels have the operation in the type it runs in."""
     return not runs_on_host(node.definition.name, compute_dtype(node, operands))
 
@@ -45,26 +45,29 @@ def plan_elementwise(builder: PlanBuilder, node: Node, operands: Sequence[Operan
     step = ProgramStep(
         node.definition.name,
         tuple(range(len(operands))),
-        compute_dtype(node, operands),
+        compute_dtype(node, [operand.dtype for operand in operands]),
         node.type.dtype,
     )
-    return plan_program(builder, (step,), operands, node.type)
+    results = (Result(len(operands), node.type.dtype),)
+    return plan_program(builder, (step,), operands, node.type.shape, results)[0]
 
 
 def plan_copy(builder: PlanBuilder, operand: Operand, type_: TensorType) -> Placed:
     """A contiguous tensor of the operand's elements, broadcast and converted to `type_`."""
     if isinstance(operand, Placed) and operand.type == type_ and runs_across(builder, operand):
         return plan_transposing(builder, operand)
-    return _plan_in_order(builder, (), [operand], type_)
+    return _plan_in_order(builder, (), [operand], type_.shape, (Result(0, type_.dtype),))[0]
 
 
 def plan_constant(builder: PlanBuilder, value: float, type_: TensorType) -> Placed:
     """A contiguous tensor of one number."""
     result = builder.allocate(type_)
     if type_.size:
-        program = Program((Load(type_.dtype, LoadForm.SCALAR),), (), type_.dtype)
-        constants = constant_words(value, type_.dtype)
-        _Launches(builder, program, result, [], (), constants).plan((type_.size,))
+        dtype = type_.dtype
+        program = Program((Load(dtype, LoadForm.SCALAR),), (), (Result(0, dtype),))
+        constants = constant_words(value, dtype)
+        quads = dtype.itemsize <= 4
+        _Launches(builder, program, [result], [], (), constants, quads).plan((type_.size,))
     return result
 
 
@@ -72,46 +75,50 @@ def plan_program(
     builder: PlanBuilder,
     steps: tuple[ProgramStep, ...],
     operands: Sequence[Operand],
-    type_: TensorType,
-) -> Placed:
-    """A program over operands that broadcast to the result's shape.
+    shape: Shape,
+    results: tuple[Result, ...],
+) -> list[Placed]:
+    """A program over operands that broadcast to `shape`, which its results have.
 
-    A large result's memory follows its largest operand's: the sum of two transposed matrices is a
-    transposed one, and every pass goes along memory.
+    The memory of large results follows the largest operand's: the sum of two transposed matrices
+    is a transposed one, and every pass goes along memory.
     """
     tensors = [operand for operand in operands if isinstance(operand, Placed)]
-    order = _memory_order(type_, tensors)
+    order = _memory_order(shape, tensors)
     if order is None:
-        return _plan_in_order(builder, steps, operands, type_)
+        return _plan_in_order(builder, steps, operands, shape, results)
     turned = [
-        _permuted(operand, type_.shape, order) if isinstance(operand, Placed) else operand
+        _permuted(operand, shape, order) if isinstance(operand, Placed) else operand
         for operand in operands
     ]
-    shape = tuple(type_.shape[axis] for axis in order)
-    result = _plan_in_order(builder, steps, turned, TensorType(type_.dtype, shape))
-    strides = [0] * len(shape)
-    for axis, stride in zip(order, result.strides, strict=True):
-        strides[axis] = stride
-    return result.viewed(type_.shape, tuple(strides), 0)
+    turned_shape = tuple(shape[axis] for axis in order)
+    made = _plan_in_order(builder, steps, turned, turned_shape, results)
+    back = []
+    for result in made:
+        strides = [0] * len(shape)
+        for axis, stride in zip(order, result.strides, strict=True):
+            strides[axis] = stride
+        back.append(result.viewed(shape, tuple(strides), 0))
+    return back
 
 
 FOLLOWS_MEMORY = 1 << 14
 """Elements from which a result's memory order is worth choosing."""
 
 
-def _memory_order(type_: TensorType, tensors: Sequence[Placed]) -> tuple[int, ...] | None:
+def _memory_order(shape: Shape, tensors: Sequence[Placed]) -> tuple[int, ...] | None:
     """The result's dimensions from the one with the largest step in memory to the one with the
     smallest, if they are not so already, by the first operand that fills the result."""
-    if type_.size < FOLLOWS_MEMORY:
+    if math.prod(shape) < FOLLOWS_MEMORY:
         return None
     for tensor in tensors:
-        if tensor.shape == type_.shape and 0 not in tensor.strides:
+        if tensor.shape == shape and 0 not in tensor.strides:
             steps = [
                 (abs(stride) if length > 1 else 0)
                 for length, stride in zip(tensor.shape, tensor.strides, strict=True)
             ]
             own = tuple(range(len(steps)))
-            long = [axis for axis in own if type_.shape[axis] > 1]
+            long = [axis for axis in own if shape[axis] > 1]
             if all(steps[a] >= steps[b] for a, b in pairwise(long)):
                 return None
             return tuple(sorted(own, key=lambda axis: (-steps[axis], axis)))
@@ -130,26 +137,26 @@ def _plan_in_order(
     builder: PlanBuilder,
     steps: tuple[ProgramStep, ...],
     operands: Sequence[Operand],
-    type_: TensorType,
-) -> Placed:
-    """A program whose result is row-major."""
-    if not type_.size:
-        return builder.allocate(type_)
+    shape: Shape,
+    results: tuple[Result, ...],
+) -> list[Placed]:
+    """A program whose results are row-major."""
+    types = [TensorType(result.dtype, shape) for result in results]
+    if not math.prod(shape):
+        return [builder.allocate(type_) for type_ in types]
     operands = [
         plan_transposing(builder, operand)
         if isinstance(operand, Placed) and runs_across(builder, operand)
         else operand
         for operand in operands
     ]
-    result = builder.allocate(type_)
+    made = [builder.allocate(type_) for type_ in types]
     tensors = [operand for operand in operands if isinstance(operand, Placed)]
-    shape, strides = collapsed(
-        type_.shape, [broadcast_strides(tensor, type_.shape) for tensor in tensors]
-    )
-    if not shape:
-        shape, strides = (1,), [(0,) for _ in tensors]
+    lengths, strides = collapsed(shape, [broadcast_strides(tensor, shape) for tensor in tensors])
+    if not lengths:
+        lengths, strides = (1,), [(0,) for _ in tensors]
     views = list(zip(tensors, strides, strict=True))
-    quads = _quads_fit(shape, type_.dtype, views)
+    quads = _quads_fit(lengths, [result.dtype for result in results], views)
     by_tensor = iter(views)
     loads = tuple(
         Load(operand.dtype, LoadForm.SCALAR)
@@ -157,13 +164,25 @@ def _plan_in_order(
         else Load(operand.dtype, _form(*next(by_tensor), quads=quads))
         for operand in operands
     )
-    program = Program(loads, steps, type_.dtype)
     scalars = tuple(operand for operand in operands if isinstance(operand, ScalarRef))
-    _Launches(builder, program, result, views, scalars, b"", quads=quads).plan(shape)
-    return result
+    for together in [range(len(results))] if quads else _by_word(results):
+        program = Program(loads, steps, tuple(results[number] for number in together))
+        targets = [made[number] for number in together]
+        _Launches(builder, program, targets, views, scalars, b"", quads).plan(lengths)
+    return made
 
 
-def _quads_fit(shape: Shape, result: DType, views: Sequence[tuple[Placed, Strides]]) -> bool:
+def _by_word(results: Sequence[Result]) -> list[list[int]]:
+    """Results that one kernel of the word form can store: those with as many elements a word."""
+    groups: dict[int, list[int]] = {}
+    for number, result in enumerate(results):
+        groups.setdefault(elementwise.per_word(result), []).append(number)
+    return list(groups.values())
+
+
+def _quads_fit(
+    shape: Shape, results: Sequence[DType], views: Sequence[tuple[Placed, Strides]]
+) -> bool:
     """Whether the quad form may be used.
 
     A last quad that is not full is read and written whole: memory is padded to 16 bytes, which
@@ -172,7 +191,7 @@ def _quads_fit(shape: Shape, result: DType, views: Sequence[tuple[Placed, Stride
     if shape[-1] % QUAD == 0:
         return True
     return len(shape) == 1 and all(
-        dtype.itemsize <= 4 for dtype in (result, *(tensor.dtype for tensor, _ in views))
+        dtype.itemsize <= 4 for dtype in (*results, *(tensor.dtype for tensor, _ in views))
     )
 
 
@@ -192,34 +211,35 @@ class _Launches:
         self,
         builder: PlanBuilder,
         program: Program,
-        result: Placed,
+        results: Sequence[Placed],
         views: Sequence[tuple[Placed, Strides]],
         scalars: Sequence[ScalarRef],
         constants: bytes,
-        *,
-        quads: bool | None = None,
+        quads: bool,
     ) -> None:
         self._builder = builder
         self._program = program
-        self._result = result
+        self._results = results
         self._views = views
         self._scalars = tuple(scalar_words(ref) for ref in scalars)
         self._constants = constants
-        self._quads = result.dtype.itemsize <= 4 if quads is None else quads
+        self._quads = quads
 
     def plan(self, shape: Shape) -> None:
         """Add launches that cover `shape`, split along its first dimension where need be."""
         row = math.prod(shape[1:])
-        itemsize = self._result.dtype.itemsize
+        sizes = [result.dtype.itemsize for result in self._results]
         limit = self._builder.facts.max_binding_bytes
         row_bytes = max(
-            [row * itemsize]
+            [row * max(sizes)]
             + [_row_bytes(tensor, strides, shape) for tensor, strides in self._views]
         )
         if row_bytes * shape[0] <= limit:
             self._launch(shape, 0)
             return
-        aligned = BINDING_ALIGNMENT // math.gcd(BINDING_ALIGNMENT, row * itemsize)
+        aligned = max(
+            BINDING_ALIGNMENT // math.gcd(BINDING_ALIGNMENT, row * itemsize) for itemsize in sizes
+        )
         rows = (limit - 2 * BINDING_ALIGNMENT) // row_bytes // aligned * aligned
         if rows < 1:
             raise LaunchError(
@@ -253,10 +273,11 @@ class _Launches:
                     words += [window.offset, *strides[:-1]]
                 case LoadForm.STRIDED:
                     words += [window.offset, *strides]
-        itemsize = self._result.dtype.itemsize
-        first = start * math.prod(shape[1:]) * itemsize
-        buffers.append(BufferRange(self._result.slot, first, -(-count * itemsize // 16) * 16))
-        groups = elementwise.workgroups(count, program.result, quads)
+        for result in self._results:
+            itemsize = result.dtype.itemsize
+            first = start * math.prod(shape[1:]) * itemsize
+            buffers.append(BufferRange(result.slot, first, -(-count * itemsize // 16) * 16))
+        groups = elementwise.workgroups(count, program.results, quads)
         builder.launch(kernel, groups, buffers, words, self._scalars, self._constants)
 
 

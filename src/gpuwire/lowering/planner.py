@@ -87,7 +87,7 @@ def _plan_node(builder: PlanBuilder, node: Node, operands: list[Operand]) -> Pla
     name = node.definition.name
     match node.definition.op_class:
         case OpClass.ELEMENTWISE:
-            if runs_on_device(node, operands):
+            if runs_on_device(node, [operand.dtype for operand in operands]):
                 return plan_elementwise(builder, node, operands)
             return _plan_host(builder, node, operands)
         case OpClass.REDUCTION:
