@@ -89,6 +89,18 @@ def test_the_devices_are_listed_without_a_session(shared_server, runner) -> None
     runner.run(scenario())
 
 
+def test_a_listing_is_logged_as_one_also_if_its_client_just_leaves(serve, runner, log) -> None:
+    async def scenario() -> None:
+        async with serve() as server:
+            client = await connect_plainly(server.ticket, device=None)
+            client.vanish()
+            await client.connection.wait_closed()
+            assert "token 'default'" in await log.line("devices listed")
+        assert not any("refused" in line for line in log.lines)
+
+    runner.run(scenario())
+
+
 def test_bytes_that_are_no_hello_are_answered_with_the_reason(shared_server, runner) -> None:
     async def scenario() -> None:
         for garbage in (b"\x00\x00\x00\x05hello", b"\xff\xff\xff\xff", bytes(1000)):

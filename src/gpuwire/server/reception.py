@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from gpuwire.config import Config
-from gpuwire.errors import DeviceLost, GpuwireError, LinkLost
+from gpuwire.errors import ConnectionClosed, DeviceLost, GpuwireError, LinkLost
 from gpuwire.host.envelopes import wire_limits
 from gpuwire.ids import SessionId
 from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
@@ -153,6 +153,7 @@ class Reception:
         request = AdmissionRequest(hello.token, hello.device, hello.client, address)
         grant = await self._admission.authorize(request)
         if hello.device is None:
+            self._logger.basic(f"devices listed: token {grant.name!r}, {hello.client} at {address}")
             await self._list_and_show(caller, sight_of(grant))
             return
         self._admission.check_device(grant, hello.device, len(self._devices))
@@ -193,6 +194,8 @@ class Reception:
         try:
             with contextlib.ExitStack() as views:
                 await self._list_devices(caller, sight, views)
+        except ConnectionClosed:
+            return  # It has what it asked for, and left without a Close.
         except asyncio.CancelledError:
             if self._closing is None:
                 raise
