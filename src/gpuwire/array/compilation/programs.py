@@ -47,14 +47,15 @@ Source = Made | Given | Fixed
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A scalar of the graph that is computed at each call."""
+    """A number that is computed at each call, in one data type."""
 
-    place: int
-    """Among the graph's scalars."""
     number: int
     """Among the values of the function's arithmetic."""
     dtype: DType
+    places: tuple[int, ...]
+    """Among the graph's scalars: all that are this number."""
     location: LocationId
+    """The first line that uses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +129,13 @@ class Program:
         scalars = list(self.constants)
         for one in self.bound:
             try:
-                scalars[one.place] = typed_scalar(values[one.number], one.dtype)
+                scalar = typed_scalar(values[one.number], one.dtype)
             except GpuwireError as error:
                 line = self.device.line(one.location)
                 error.add_note(f"used at {line}, in the compiled {self.name}")
                 raise
+            for place in one.places:
+                scalars[place] = scalar
         return tuple(scalars)
 
 
@@ -222,13 +225,7 @@ def _program(
             if isinstance(tensor, TracedTensor) and isinstance(tensor.ref, NodeRef)
         ]
     )
-    bound = tuple(
-        [
-            Bound(place, expression.number, scalar.dtype, location)
-            for place, (scalar, location) in enumerate(ops.scalars)
-            if (expression := expression_of(scalar.value)) is not None
-        ]
-    )
+    bound = _bound(ops)
     graph = place.target.recorded_graph(ops.graph, ops.locations) if ops.graph.outputs else None
     return Program(
         device=place.target,
@@ -242,6 +239,20 @@ def _program(
         assigned=tuple([(number, _source(tensor, ops)) for number, tensor in changed]),
         arrays=tuple([_source(tensor, ops) for tensor in made]),
         result=template,
+    )
+
+
+def _bound(ops: RecordedOps) -> tuple[Bound, ...]:
+    places: dict[tuple[int, DType], list[int]] = {}
+    for place, (scalar, _) in enumerate(ops.scalars):
+        expression = expression_of(scalar.value)
+        if expression is not None:
+            places.setdefault((expression.number, scalar.dtype), []).append(place)
+    return tuple(
+        [
+            Bound(number, dtype, tuple(found), ops.scalars[found[0]][1])
+            for (number, dtype), found in places.items()
+        ]
     )
 
 
