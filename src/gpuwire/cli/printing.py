@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gpuwire.telemetry.quantities import in_bytes as in_bytes
+
 PIPE_WIDTH = 240
 """Columns where there is no terminal to ask: nothing that is piped on is folded or cut."""
 
@@ -37,15 +39,6 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     for name, value in facts:
         table.add_row(name, value)
     _print(table)
-
-
-def in_bytes(count: int) -> str:
-    """`134217728` → `128 MiB`; 0 is none."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.4g} {units[0]}"
 
 
 def progress_console() -> Console:

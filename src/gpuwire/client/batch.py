@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import repeat, starmap
 
 from gpuwire.client.pending import Completion
+from gpuwire.client.transfers import Transfer
 from gpuwire.ids import RequestId, TensorId
 from gpuwire.wire.codec import encode_task
 from gpuwire.wire.messages import DropTensors, RegisterTensor, Task
@@ -33,6 +34,8 @@ class Upload:
     """Whether `data` is a copy of ours; else it is the caller's own memory, and the caller waits
     for `completion`, which comes when that memory is no longer needed."""
     completion: Completion | None
+    transfer: Transfer | None = None
+    """Told how far it is, where someone may look."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

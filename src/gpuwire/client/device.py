@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuwire.client.connecting import devices_of
 from gpuwire.client.facts import DeviceFacts
@@ -16,6 +16,7 @@ from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
 from gpuwire.client.pending import HostArray
+from gpuwire.client.progress import Waits
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import (
     HELD_BYTES_HIGH,
@@ -26,6 +27,7 @@ from gpuwire.client.session import (
 )
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
+from gpuwire.client.transfers import Transfer
 from gpuwire.client.waiting import ThreadReply, wait_interruptibly
 from gpuwire.config import Config, load_config, ticket_from_environment
 from gpuwire.ids import StreamId
@@ -85,7 +87,14 @@ def _opened(
     loop = LoopThread(f"gpuwire {ticket.host}:{ticket.port}")
     try:
         session = loop.run(open_session(ticket, device, config.remote, authority))
-        return Device(session, loop, config.remote.request_timeout_seconds, local)
+        remote = config.remote
+        return Device(
+            session,
+            loop,
+            remote.request_timeout_seconds,
+            local,
+            shows_progress=remote.progress == "auto",
+        )
     except BaseException:
         loop.stop()
         raise
@@ -109,6 +118,8 @@ class Device(DeviceFacts):
         loop: LoopThread,
         request_timeout: float | None,
         local: LocalServer | None,
+        *,
+        shows_progress: bool = False,
     ) -> None:
         """Use `connect`."""
         super().__init__(session)
@@ -116,6 +127,9 @@ class Device(DeviceFacts):
         self._loop = loop
         self._request_timeout = request_timeout
         self._local = local
+        self._waits = (
+            Waits(session.address, lambda: session.graphs_registered) if shows_progress else None
+        )
         self._streams = itertools.count()
         self._thread = threading.local()
         self._closing = threading.Lock()
@@ -148,6 +162,13 @@ class Device(DeviceFacts):
             self._wait_for_room()
         return tensors
 
+    def describe_graph(self, graph: RecordedGraph) -> str:
+        """The plan by which the device runs a graph over contiguous arrays: its kernels in order.
+        Waits. Raises what planning the graph raises, and as `read`."""
+        reply = ThreadReply()
+        self._session.describe(graph, reply)
+        return str(self._answer(reply, "plan"))
+
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment; the array may be changed afterwards.
 
@@ -159,8 +180,9 @@ class Device(DeviceFacts):
         stream = self._stream()
         if array.nbytes > SNAPSHOT_BYTES:
             reply = ThreadReply()
-            tensor = self._session.upload(stream, array, reply)
-            reply.wait()
+            transfer = Transfer(array.nbytes)
+            tensor = self._session.upload(stream, array, reply, transfer)
+            self._wait(reply, "upload to", None, transfer)
             return tensor
         tensor = self._session.upload(stream, array, None)
         if self._session.held_bytes > HELD_BYTES_HIGH:
@@ -176,7 +198,9 @@ class Device(DeviceFacts):
         reply: ThreadReply | HostCopy | None = tensor.host_copy
         if reply is None or tensor.session is not self._recorder:
             reply = ThreadReply()
-            self._session.read(self._stream(), tensor, reply)
+            transfer = Transfer(tensor.type.nbytes)
+            self._session.read(self._stream(), tensor, reply, transfer)
+            return self._answer(reply, "read", transfer)
         return self._answer(reply, "read")
 
     def copy_to_host_async(self, tensor: Tensor) -> None:
@@ -242,14 +266,32 @@ class Device(DeviceFacts):
         """Asks on the event loop's thread, if there still is one that could change the answer."""
         return function() if self._session.ended is not None else self._loop.call(function)
 
-    def _answer(self, reply: ThreadReply | HostCopy, what: str) -> HostArray:
+    def _answer(
+        self, reply: ThreadReply | HostCopy, what: str, transfer: Transfer | None = None
+    ) -> HostArray:
         try:
-            answer: HostArray = reply.wait(self._request_timeout)
+            answer: HostArray = self._wait(reply, "read from", self._request_timeout, transfer)
         except TimeoutError as error:
             if reply.is_completed or self._request_timeout is None:
                 raise
             raise timed_out(what, self._session, self._request_timeout) from error
         return answer
+
+    def _wait(
+        self,
+        reply: ThreadReply | HostCopy,
+        what: str,
+        seconds: float | None,
+        transfer: Transfer | None = None,
+    ) -> Any:
+        if self._waits is None:
+            return reply.wait(seconds)
+        try:
+            return self._waits.wait(reply, what, seconds, transfer)
+        except BaseException:
+            if isinstance(reply, ThreadReply):
+                reply.abandon()  # Ctrl-C may have come while the bar was drawn.
+            raise
 
     def _stream(self) -> StreamId:
         try:

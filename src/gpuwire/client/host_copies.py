@@ -50,6 +50,10 @@ class HostCopy:
             self._waiting.append(future)
             await future
 
+    def is_answered_within(self, seconds: float) -> bool:
+        """Waits no longer than that."""
+        return wait_interruptibly(self._arrived, seconds)
+
     def wait(self, seconds: float | None = None) -> HostArray:
         """The values; TimeoutError after `seconds`, which takes nothing from a later wait."""
         if not wait_interruptibly(self._arrived, seconds):

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpuwire.client.transfers import Transfer
 from gpuwire.errors import GpuwireError, MalformedMessage, UnexpectedMessage
 from gpuwire.ids import RequestId
 from gpuwire.ir.tensors import TensorType
+from gpuwire.wire.device_tasks import GraphDescribed
 from gpuwire.wire.messages import Answer, BulkHeader, Done, Failed, TensorData
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
@@ -29,7 +31,7 @@ class Completion(Protocol):
         """Whether it is completed, cancelled or abandoned."""
 
     def set_result(self, result: Any, /) -> None:
-        """The host array of a read, None of a sync."""
+        """The host array of a read, None of a sync, a text."""
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Why there is no result."""
@@ -46,6 +48,8 @@ class PendingReply:
     array: HostArray | None = None
     bulk_ended: bool = False
     data_replied: bool = False
+    transfer: Transfer | None = None
+    """Told how far a bulk stream is, where someone may look."""
 
 
 class PendingReplies:
@@ -64,10 +68,16 @@ class PendingReplies:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def expect(self, request: RequestId, type: TensorType | None, completion: Completion) -> None:
+    def expect(
+        self,
+        request: RequestId,
+        type: TensorType | None,
+        completion: Completion,
+        transfer: Transfer | None = None,
+    ) -> None:
         """Completes `completion` when the answer to `request` comes; at once with the cause if the
         link is gone. `type` is that of the tensor asked for, None for a sync."""
-        self._waiting[request] = PendingReply(completion, type)
+        self._waiting[request] = PendingReply(completion, type, transfer=transfer)
         # After the entry is in: fail_all may run on another thread between the two.
         if self._ended is not None and self._waiting.pop(request, None) is not None:
             completion.set_exception(fresh(self._ended))
@@ -86,6 +96,9 @@ class PendingReplies:
             case Done():
                 _refuse_unless(pending.type is None, "Done in answer to a read")
                 self._complete(reply.request, pending)
+            case GraphDescribed(_, text):
+                _refuse_unless(pending.type is None, "a plan in answer to a read")
+                self._complete(reply.request, pending, answer=text)
             case TensorData(data=None):
                 self._check_type(pending, reply)
                 pending.data_replied = True
@@ -115,6 +128,12 @@ class PendingReplies:
             return None
         pending.array = np.empty(pending.type.shape, little_endian(pending.type))
         return pending.array.reshape(-1).view(np.uint8).data
+
+    def bulk_moved(self, request: RequestId, count: int) -> None:
+        """So many bytes of it have come."""
+        pending = self._waiting.get(request)
+        if pending is not None and pending.transfer is not None:
+            pending.transfer.moved(count)
 
     def bulk_ended(self, request: RequestId) -> None:
         """The memory that `bulk_begins` gave is filled."""
@@ -161,7 +180,12 @@ class PendingReplies:
             self._complete(request, pending)
 
     def _complete(
-        self, request: RequestId, pending: PendingReply, *, error: GpuwireError | None = None
+        self,
+        request: RequestId,
+        pending: PendingReply,
+        *,
+        answer: str | None = None,
+        error: GpuwireError | None = None,
     ) -> None:
         self._waiting.pop(request, None)
         if pending.completion.done():
@@ -169,7 +193,7 @@ class PendingReplies:
         if error is not None:
             pending.completion.set_exception(error)
         else:
-            pending.completion.set_result(pending.array)
+            pending.completion.set_result(pending.array if answer is None else answer)
 
 
 def fresh(error: GpuwireError) -> GpuwireError:

@@ -126,6 +126,7 @@ class Reader:
             piece = target[start : start + _BULK_BYTES]
             await stream.read_into(piece)
             self.bytes_received += len(piece)
+            self._pending.bulk_moved(header.request, len(piece))
             self._heartbeats.heard()
         self._pending.bulk_ended(header.request)
 

@@ -25,9 +25,11 @@ from gpuwire.client.locations import LocationTable
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder, TaskSink
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
+from gpuwire.client.transfers import Transfer
 from gpuwire.client.waking import Waker
 from gpuwire.client.writer import Writer
 from gpuwire.config import RemoteConfig
@@ -173,6 +175,11 @@ class Session:
         return os.getpid() != self._process
 
     @property
+    def graphs_registered(self) -> int:
+        """How many op-graphs the server was told."""
+        return self._savings.registered
+
+    @property
     def held_bytes(self) -> int:
         """Memory that recorded and unsent work occupies."""
         return self._batches.backlog_bytes + self._writer.held_bytes
@@ -189,11 +196,18 @@ class Session:
 
     # --- On any thread -----------------------------------------------------------------------
 
-    def read(self, stream: StreamId, tensor: Tensor, completion: Completion) -> None:
-        """Asks for a tensor's bytes; `completion` gets a host array of its own, or the error."""
+    def read(
+        self,
+        stream: StreamId,
+        tensor: Tensor,
+        completion: Completion,
+        transfer: Transfer | None = None,
+    ) -> None:
+        """Asks for a tensor's bytes; `completion` gets a host array of its own, or the error.
+        `transfer` is told how far a long one is."""
         self.recorder.check_owner("read", tensor)
         request = self.recorder.request()
-        self._pending.expect(request, tensor.type, completion)
+        self._pending.expect(request, tensor.type, completion, transfer)
         try:
             self.recorder.read(stream, request, tensor)
         except GpuwireError:
@@ -210,13 +224,29 @@ class Session:
             self._pending.forget(request)
             raise
 
-    def upload(self, stream: StreamId, array: HostArray, completion: Completion | None) -> Tensor:
+    def describe(self, graph: RecordedGraph, completion: Completion) -> None:
+        """Asks for the plan by which the server runs a graph; `completion` gets it as text."""
+        request = self.recorder.request()
+        self._pending.expect(request, None, completion)
+        try:
+            self.recorder.describe(request, graph)
+        except GpuwireError:
+            self._pending.forget(request)
+            raise
+
+    def upload(
+        self,
+        stream: StreamId,
+        array: HostArray,
+        completion: Completion | None,
+        transfer: Transfer | None = None,
+    ) -> Tensor:
         """A tensor with the array's values at this moment.
 
         `array` is C-contiguous and little-endian, else `ArgumentError`. A short one is copied into
         its task. A longer one is copied too, unless there is a `completion`: then it is sent from
         where it lies, and may be changed when that completes. Raises `UnsupportedDType` and
-        `UploadTooLarge`.
+        `UploadTooLarge`. `transfer` is told how far a longer one is.
         """
         type_ = self._type_to_upload(array)
         request = self.recorder.request()
@@ -227,7 +257,7 @@ class Session:
         is_snapshot = completion is None
         flat = array.reshape(-1).view(np.uint8)
         data = memoryview(flat.tobytes()) if is_snapshot else flat.data
-        upload = Upload(request, data, is_snapshot, completion)
+        upload = Upload(request, data, is_snapshot, completion, transfer)
         tensor = self.recorder.register(stream, request, type_, upload)
         if not is_snapshot:
             self.recorder.flush()

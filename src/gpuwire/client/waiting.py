@@ -52,6 +52,18 @@ class ThreadReply:
         self._completed = True
         self._gate.release()
 
+    def is_answered_within(self, seconds: float) -> bool:
+        """Waits no longer than that; may be asked again, and `wait` then does not wait."""
+        try:
+            acquire_interruptibly(self._gate, seconds)
+        except TimeoutError:
+            return False
+        except BaseException:  # KeyboardInterrupt
+            self.abandon()
+            raise
+        self._gate.release()
+        return True
+
     def wait(self, seconds: float | None = None) -> Any:
         """The result, or the error raised; TimeoutError after `seconds`. If the wait ends before
         the result has come, nobody waits any more, and `done()` says so."""

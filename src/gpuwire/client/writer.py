@@ -146,10 +146,15 @@ class Writer:
             header = encode_bulk_header(BulkHeader(upload.request, len(upload.data)))
             await stream.write(header)
             self.bytes_sent += len(header)
+            transfer = upload.transfer
+            if transfer is not None:
+                transfer.begins(lambda: stream.unacknowledged_bytes)
             for start in range(0, len(upload.data), _BULK_BYTES):
                 piece = upload.data[start : start + _BULK_BYTES]
                 await stream.write(piece)
                 self.bytes_sent += len(piece)
+                if transfer is not None:
+                    transfer.moved(len(piece))
             stream.finish()
             await stream.wait_acknowledged()
         except StreamStopped:

@@ -13,13 +13,13 @@ from gpuwire.cli.tuning.candidates import (
     Space,
 )
 from gpuwire.cli.tuning.comparing import Objective
-from gpuwire.cli.tuning.formatting import duration
 from gpuwire.cli.tuning.measuring import Measurer
 from gpuwire.cli.tuning.running import Links, find_links, run
 from gpuwire.cli.tuning.search import Outcome, Search
 from gpuwire.cli.tuning.state import Settings, State, read_state, replay
 from gpuwire.cli.tuning.workloads import Workload, load_workload, standard_workloads
 from gpuwire.config import Config
+from gpuwire.telemetry.quantities import in_seconds
 from gpuwire.transport import Ticket
 
 
@@ -83,7 +83,7 @@ def conduct(request: Request) -> Result:
         state = read_state(request.state, settings)
         replay(state, search)
     run(search, measurer, state, request.state, request.seconds)
-    reached = f"{path.address}, round trip {duration(round_trip)}, {path.engine}"
+    reached = f"{path.address}, round trip {in_seconds(round_trip)}, {path.engine}"
     return Result(search, search.outcome(), links.refused, name, reached)
 
 

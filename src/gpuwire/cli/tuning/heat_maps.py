@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuwire.cli.printing import in_bytes
 from gpuwire.cli.tuning.candidates import Candidate
-from gpuwire.cli.tuning.formatting import duration, number
 from gpuwire.cli.tuning.standings import Figure, Standing
 from gpuwire.cli.tuning.workloads import Workload
 from gpuwire.errors import ArgumentError
+from gpuwire.telemetry.quantities import in_bytes, in_seconds, in_thousands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,8 +78,10 @@ def draw(
         name = workload.name
         throughput = {each.candidate: each.throughput[name] for each in standings}
         latency = {each.candidate: each.latency[name] for each in standings}
-        _map(left, grid, throughput, f"{name}: {workload.unit}, more is better", theme, number)
-        _map(right, grid, latency, f"{name}: latency, less is better", theme, duration, less=True)
+        _map(
+            left, grid, throughput, f"{name}: {workload.unit}, more is better", theme, in_thousands
+        )
+        _map(right, grid, latency, f"{name}: latency, less is better", theme, in_seconds, less=True)
         for each in (left, right):
             _mark(each, grid, marks)
     _legend(drawing, marks, title, theme)

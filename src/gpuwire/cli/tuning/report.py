@@ -119,7 +119,8 @@ def _alternative(outcome: Outcome) -> str:
 
 def _picture(light: bytes, dark: bytes, alternative: str) -> str:
     return (
-        f'<div class="wide" tabindex="0"><picture><source media="(prefers-color-scheme: dark)" srcset="{_inline(dark)}">'
+        '<div class="wide" tabindex="0"><picture>'
+        f'<source media="(prefers-color-scheme: dark)" srcset="{_inline(dark)}">'
         f'<img src="{_inline(light)}" alt="{escape(alternative)}"></picture></div>'
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuwire.cli.printing import in_bytes
 from gpuwire.cli.tuning.candidates import DEFAULT, Candidate
 from gpuwire.cli.tuning.comparing import Spread, percent
-from gpuwire.cli.tuning.formatting import duration, gain, link_name, number, spelled
+from gpuwire.cli.tuning.formatting import gain, link_name, spelled
 from gpuwire.cli.tuning.search import Finding, Outcome, Search, Verdict
 from gpuwire.cli.tuning.standings import Figure, Standing, standings
 from gpuwire.cli.tuning.workloads import Workload
+from gpuwire.telemetry.quantities import in_bytes, in_seconds, in_thousands
 
 Row = tuple[str, ...]
 
@@ -79,8 +79,8 @@ def cell(standing: Standing, workload: Workload) -> str:
     throughput = standing.throughput[workload.name]
     latency = standing.latency[workload.name]
     return (
-        f"{number(throughput.value)} {workload.unit}{_around(throughput)}\n"
-        f"{duration(latency.value)}{_around(latency)}"
+        f"{in_thousands(throughput.value)} {workload.unit}{_around(throughput)}\n"
+        f"{in_seconds(latency.value)}{_around(latency)}"
     )
 
 
