@@ -113,13 +113,16 @@ _EXACT = frozenset(
 
 
 def run_steps(
-    steps: Sequence[Step], loaded: Sequence[Register], prefix: str
+    steps: Sequence[Step], loaded: Sequence[Register], prefix: str, *, last_inner: bool = False
 ) -> tuple[list[str], list[Register]]:
     """Statements that run the steps for one element, and all registers: the loads, then the steps.
-    Names that the statements bind begin with `prefix`."""
+    Names that the statements bind begin with `prefix`. `last_inner`: the kernel goes on computing
+    with the last one."""
     lines: list[str] = []
     registers = list(loaded)
     read = {register for step in steps for register in step.operands}
+    if last_inner:
+        read.add(len(loaded) + len(steps) - 1)
     for number, step in enumerate(steps):
         name = f"{prefix}s{number}"
         inner = len(registers) in read

@@ -13,8 +13,9 @@ Float sums are never one long chain: in the lane form elements are added up in t
 trees to a chain, eight chains to a block; in the group form every lane has four sums, and the
 planner bounds `chunk`. float16 is summed in f32.
 
-Parameters, in words: outputs, reduced, chunk, parts; the offset; lengths, then strides of the kept
-dimensions; lengths, then strides of the reduced ones; for `mean` the divisor.
+What is reduced may be computed on the way in (a prologue), and each output may go through further
+steps on its way out (an epilogue). Parameters, in words: outputs, reduced, chunk, parts; then as
+`reduction_state.Words` has them.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.programs import LoadForm, Register, features_of, kept, name_of_steps, run_steps
 from gpuwire.kernels.reduction_state import (
     CHUNK,
-    OFFSET,
     OUTPUTS,
     PARTS,
     REDUCED,
-    SHAPES,
     Reduction,
     State,
+    Words,
+    base_names,
     best_function,
-    entering,
+    entering_steps,
     load_function,
 )
-from gpuwire.kernels.shader_types import shader_type
+from gpuwire.kernels.shader_types import QUAD, shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
 LANE_WORKGROUP_SIZE = 64
@@ -59,65 +61,83 @@ def reduction_kernel(reduction: Reduction) -> Kernel:
         f"{reduction.operation}{stage}__{reduction.source.name}__{reduction.result.name}"
         f"__{form}{reduction.kept_rank}_{reduction.reduced_rank}"
     )
+    before, after = name_of_steps(reduction.prologue), name_of_steps(reduction.epilogue)
+    name = "_".join(part for part in (before, name, after) if part)
     size = reduction.workgroup_size or LANE_WORKGROUP_SIZE
     writer = KernelWriter(name, size)
-    _declare(writer, reduction)
+    words = Words(reduction)
+    _declare(writer, reduction, words)
     state = State(reduction)
     if reduction.is_arg:
         writer.function(best_function(reduction))
     if not reduction.quads or state.identity is None:
-        writer.function(load_function(reduction, state))
+        writer.function(load_function(reduction, state, words))
     if reduction.workgroup_size:
         writer.workgroup_array("shared_state", state.type, size)
-        writer.function(_group_function(reduction, state))
+        writer.function(_group_function(reduction, state, words))
         writer.workgroup()
         worker, call = "group", "reduce_part({part}, lane)"
     else:
-        writer.function(_lane_function(reduction, state))
+        writer.function(_lane_function(reduction, state, words))
         writer.write("let group = (wid.z * grid.y + wid.y) * grid.x + wid.x;")
         writer.write(f"let worker = group * {size}u + lane;")
         worker, call = "worker", "reduce_part({part})"
-    _write_results(writer, reduction, state, worker, call)
+    _write_results(writer, reduction, words, worker, call)
     return writer.finish()
 
 
-def _declare(writer: KernelWriter, reduction: Reduction) -> None:
-    source, accumulate = shader_type(reduction.source), shader_type(reduction.accumulate)
-    result = shader_type(reduction.result)
-    writer.needs(source.features | accumulate.features | result.features)
-    writer.words(SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank))
-    if reduction.operation == "mean" and not reduction.partial:
-        writer.words(shader_type(_part_type(reduction.accumulate)).parameter_words)
-    element = source.quad_storage if reduction.quads else source.storage
-    writer.buffer("source", element, Access.READ)
+def _declare(writer: KernelWriter, reduction: Reduction, words: Words) -> None:
+    accumulate, stored = shader_type(reduction.accumulate), shader_type(reduction.stored)
+    loads = (*reduction.operands, *reduction.epilogue_loads)
+    steps = (*reduction.prologue, *reduction.epilogue)
+    writer.needs(
+        features_of(
+            [reduction.accumulate, reduction.result, *(load.dtype for load in loads)]
+            + [dtype for step in steps for dtype in (step.compute, step.result)]
+        )
+    )
+    writer.words(words.count)
+    for number, load in enumerate(reduction.operands):
+        if load.form is not LoadForm.SCALAR:
+            types = shader_type(load.dtype)
+            element = types.quad_storage if load.form is LoadForm.QUAD else types.storage
+            writer.buffer(f"source{number}", element, Access.READ)
     if reduction.indices_given:
         writer.buffer("source_index", "u32", Access.READ)
+    for number, load in enumerate(reduction.epilogue_loads):
+        if load.form is not LoadForm.SCALAR:
+            writer.buffer(f"other{number}", shader_type(load.dtype).storage, Access.READ)
     if not reduction.partial:
-        writer.buffer("result", result.storage, Access.WRITE)
+        writer.buffer("result", stored.storage, Access.WRITE)
         return
     writer.buffer("partial", accumulate.storage, Access.WRITE)
     if reduction.is_arg:
         writer.buffer("partial_index", "u32", Access.WRITE)
 
 
-def _part_preamble(reduction: Reduction, state: State) -> list[str]:
-    """Statements that bind `base`, `first` and `last` (one past) of a part, and `state`."""
-    kept_word = SHAPES
-    lines, indices = split_index("output", kept_word, reduction.kept_rank, "k")
-    stride = kept_word + reduction.kept_rank
+def _part_preamble(reduction: Reduction, state: State, words: Words) -> list[str]:
+    """Statements that bind `base0` and so on, `first` and `last` (one past) of a part, `start`."""
+    lines, indices = split_index("output", words.kept, reduction.kept_rank, "k")
+    for number, (load, place) in enumerate(zip(reduction.operands, words.loads, strict=True)):
+        if load.form is not LoadForm.SCALAR:
+            lines.append(f"let base{number} = {strided_index(place, place + 1, indices)};")
     return [
         f"let output = part % {param(OUTPUTS)};",
         *lines,
-        f"let base = {strided_index(OFFSET, stride, indices)};",
         f"let first = (part / {param(OUTPUTS)}) * {param(CHUNK)};",
         f"let last = min(first + {param(CHUNK)}, {param(REDUCED)});",
-        f"let start = {state.identity or 'load_state(base, first)'};",
+        f"let start = {state.identity or _loading(reduction, 'first')};",
     ]
 
 
-def _lane_function(reduction: Reduction, state: State) -> str:
+def _loading(reduction: Reduction, n: str) -> str:
+    return f"load_state({', '.join([*base_names(reduction), n])})"
+
+
+def _lane_function(reduction: Reduction, state: State, words: Words) -> str:
+    elements = [_loading(reduction, f"n + {k}u") for k in range(LANE_UNROLL)]
     lines = [
-        *_part_preamble(reduction, state),
+        *_part_preamble(reduction, state, words),
         "var total = start;",
         "var n = first;",
         "while n < last {",
@@ -127,7 +147,10 @@ def _lane_function(reduction: Reduction, state: State) -> str:
         f"        let end = min(n + {CHAIN}u, block_end);",
         "        var chain = start;",
         f"        while n + {LANE_UNROLL - 1}u < end {{",
-        *(f"            let e{k} = load_state(base, n + {k}u);" for k in range(LANE_UNROLL)),
+        *(
+            f"            let e{k} = {_loading(reduction, f'n + {k}u')};"
+            for k in range(LANE_UNROLL)
+        ),
         *(
             f"            let {_tree(step, k)} = "
             f"{state.combine(_tree(step // 2, k), _tree(step // 2, k + step // 2))};"
@@ -138,7 +161,7 @@ def _lane_function(reduction: Reduction, state: State) -> str:
         f"            n = n + {LANE_UNROLL}u;",
         "        }",
         "        while n < end {",
-        "            let element = load_state(base, n);",
+        f"            let element = {_loading(reduction, 'n')};",
         f"            chain = {state.combine('chain', 'element')};",
         "            n = n + 1u;",
         "        }",
@@ -157,21 +180,21 @@ def _tree(size: int, first: int) -> str:
     return f"e{first}" if size == 1 else f"t{size}_{first}"
 
 
-def _group_function(reduction: Reduction, state: State) -> str:
+def _group_function(reduction: Reduction, state: State, words: Words) -> str:
     size = reduction.workgroup_size
-    lines = [*_part_preamble(reduction, state)]
+    lines = [*_part_preamble(reduction, state, words)]
     lines += [f"var total{k} = start;" for k in range(UNROLL)]
     if reduction.quads:
         lines += ["let end = last >> 2u;", "var n = (first >> 2u) + lane;"]
     else:
         lines += ["let end = last;", "var n = first + lane;"]
     lines.append(f"while n + {(UNROLL - 1) * size}u < end {{")
-    steps = [_taking_in(reduction, state, f"n + {k * size}u", k) for k in range(UNROLL)]
+    steps = [_taking_in(reduction, state, words, f"n + {k * size}u", k) for k in range(UNROLL)]
     lines += [f"    {line}" for loads, _ in steps for line in loads]
     lines += [f"    {line}" for _, additions in steps for line in additions]
     lines += [f"    n = n + {UNROLL * size}u;", "}"]
     for k in range(UNROLL - 1):
-        loads, additions = _taking_in(reduction, state, "n", k)
+        loads, additions = _taking_in(reduction, state, words, "n", k)
         lines += ["if n < end {"]
         lines += [f"    {line}" for line in (*loads, *additions, f"n = n + {size}u;")]
         lines += ["}"]
@@ -198,29 +221,53 @@ def _group_function(reduction: Reduction, state: State) -> str:
 
 
 def _taking_in(
-    reduction: Reduction, state: State, n: str, number: int
+    reduction: Reduction, state: State, words: Words, n: str, number: int
 ) -> tuple[list[str], list[str]]:
     """Statements that load the element or quad `n`, and those that add it to the totals: an element
     to the total of that number, a quad's to one each."""
     if not reduction.quads:
-        loads = [f"let element{number} = load_state(base, {n});"]
+        loads = [f"let element{number} = {_loading(reduction, n)};"]
         total = f"total{number}"
         return loads, [f"{total} = {state.combine(total, f'element{number}')};"]
-    types = shader_type(reduction.source)
-    loads, values = types.load_quad("source", f"(base >> 2u) + {n}", f"q{number}")
+    loads, columns = _quad_columns(reduction, words, n, number)
     additions = []
-    for place, value in enumerate(values):
+    for place in range(QUAD):
         name, total = f"element{number}_{place}", f"total{place}"
-        element = entering(value, reduction)
+        loaded: list[Register] = [
+            (column[place], load.dtype)
+            for column, load in zip(columns, reduction.operands, strict=True)
+        ]
+        statements, element = entering_steps(reduction, loaded, f"p{number}_{place}")
         if reduction.is_arg:
             element = f"Best({element}, ({n}) * 4u + {place}u)"
-        loads.append(f"let {name} = {element};")
+        loads += [*statements, f"let {name} = {element};"]
         additions.append(f"{total} = {state.combine(total, name)};")
     return loads, additions
 
 
+def _quad_columns(
+    reduction: Reduction, words: Words, n: str, number: int
+) -> tuple[list[str], list[list[str]]]:
+    """Statements that read quad `n` of every operand, and its four values for each."""
+    lines: list[str] = []
+    columns: list[list[str]] = []
+    for i, (load, place) in enumerate(zip(reduction.operands, words.loads, strict=True)):
+        types = shader_type(load.dtype)
+        if load.form is LoadForm.QUAD:
+            group = f"(base{i} >> 2u) + {n}"
+            statements, values = types.load_quad(f"source{i}", group, f"q{number}_{i}")
+            lines += statements
+            columns.append(values)
+            continue
+        scalar = load.form is LoadForm.SCALAR
+        value = types.parameter(place) if scalar else types.load(f"source{i}", f"base{i}")
+        lines.append(f"let u{number}_{i} = {value};")
+        columns.append([f"u{number}_{i}"] * QUAD)
+    return lines, columns
+
+
 def _write_results(
-    writer: KernelWriter, reduction: Reduction, state: State, worker: str, call: str
+    writer: KernelWriter, reduction: Reduction, words: Words, worker: str, call: str
 ) -> None:
     """Reduce what the worker has, and write it."""
     outputs = param(OUTPUTS)
@@ -233,19 +280,18 @@ def _write_results(
         else:
             write = [f"partial[{worker}] = state;"]
     else:
-        each, types = reduction.outputs_per_worker, shader_type(reduction.result)
+        each, types = reduction.outputs_per_worker, shader_type(reduction.stored)
         writer.write(f"if {worker} * {each}u >= {outputs} {{ return; }}")
-        leaving = f"let value = {_leaving('state', reduction)};"
         if each == 1:
-            writer.write(f"let state = {call.format(part=worker)};", leaving)
-            write = [f"result[{worker}] = value;"]
+            writer.write(f"let state = {call.format(part=worker)};")
+            write = [*_leaving(reduction, words, worker), f"result[{worker}] = value;"]
         else:  # The last word may reach past the end.
-            part = f"min({worker} * {each}u + k, {outputs} - 1u)"
             writer.write(
                 "var word = 0u;",
                 f"for (var k = 0u; k < {each}u; k = k + 1u) {{",
-                f"    let state = {call.format(part=part)};",
-                f"    {leaving}",
+                f"    let part = min({worker} * {each}u + k, {outputs} - 1u);",
+                f"    let state = {call.format(part='part')};",
+                *(f"    {line}" for line in _leaving(reduction, words, "part")),
                 f"    word = word | ({types.part_of_word('value', 'k')});",
                 "}",
             )
@@ -255,16 +301,41 @@ def _write_results(
     writer.write(*write)
 
 
-def _leaving(state: str, reduction: Reduction) -> str:
-    """A result from a finished state."""
-    accumulate, result = reduction.accumulate, reduction.result
-    if reduction.is_arg:
+def _leaving(reduction: Reduction, words: Words, output: str) -> list[str]:
+    """Statements that bind `value` to the result of a finished `state`, epilogue and all."""
+    reduced = finished(
+        "state", reduction.operation, reduction.accumulate, reduction.result, words.divisor
+    )
+    if not reduction.epilogue:
+        return [f"let value = {reduced};"]
+    if reduction.result is dt.float16:
+        reduced = f"round_to_f16({reduced})"
+    lines, indices = split_index(output, words.kept, reduction.kept_rank, "o")
+    lines += [f"let exact = {reduced};", f"let reduced = {kept('exact', reduction.result)};"]
+    loaded: list[Register] = [("reduced", reduction.result)]
+    for number, load in enumerate(reduction.epilogue_loads):
+        types, place = shader_type(load.dtype), words.epilogue[number]
+        if load.form is LoadForm.SCALAR:
+            value = types.parameter(place)
+        else:
+            lines.append(f"let other_at{number} = {strided_index(place, place + 1, indices)};")
+            value = types.load(f"other{number}", f"other_at{number}")
+        lines.append(f"let y{number} = {value};")
+        loaded.append((f"y{number}", load.dtype))
+    statements, registers = run_steps(reduction.epilogue, loaded, "f")
+    return [*lines, *statements, f"let value = {registers[-1][0]};"]
+
+
+def finished(
+    state: str, operation: str, accumulate: DType, result: DType, divisor_word: int
+) -> str:
+    """A reduction's result from its finished state. `divisor_word`: of a mean, where the number of
+    elements lies among the parameters."""
+    if operation in ("argmin", "argmax"):
         return convert(f"{state}.index", dt.uint32, result)
-    if reduction.operation == "mean":
-        part = _part_type(accumulate)
-        count = shader_type(part).parameter(
-            SHAPES + 2 * (reduction.kept_rank + reduction.reduced_rank)
-        )
+    if operation == "mean":
+        part = dt.real_of(accumulate)
+        count = shader_type(part).parameter(divisor_word)
         suffix = shader_type(part).suffix
         if accumulate.kind is Kind.COMPLEX:
             value = (
@@ -275,7 +346,3 @@ def _leaving(state: str, reduction: Reduction) -> str:
             value = f"divide_{suffix}({state}, {count})"
         return convert(value, accumulate, result)
     return convert(state, accumulate, result)
-
-
-def _part_type(dtype: DType) -> DType:
-    return dt.real_of(dtype)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import apply_expression, convert, has_expression
+from gpuwire.kernels.programs import Load, LoadForm, Register, Step, run_steps
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import split_index, strided_index
 
-OUTPUTS, REDUCED, CHUNK, PARTS, OFFSET, SHAPES = 0, 1, 2, 3, 4, 5
-"""Parameter words; the lengths and strides of the kept and the reduced dimensions follow."""
+OUTPUTS, REDUCED, CHUNK, PARTS, SHAPES = 0, 1, 2, 3, 4
+"""Parameter words; `Words` says what follows."""
 
 
 _COMBINE = {
@@ -29,9 +30,10 @@ _COMBINE = {
 class Reduction:
     """What one kernel reduces.
 
-    `operation` is a name of the operation table. `source` is the type in memory, `accumulate` the
-    one of `accumulator`, `result` that of the outputs; a kernel that writes partial results has
-    `partial` set, and one that reads those of argmin or argmax has `indices_given`.
+    `operation` is a name of the operation table. `source` is the type of what is reduced,
+    `accumulate` the one of `accumulator`, `result` that of the reduction's outputs; a kernel that
+    writes partial results has `partial` set, and one that reads those of argmin or argmax has
+    `indices_given`.
     """
 
     operation: str
@@ -45,17 +47,70 @@ class Reduction:
     workgroup_size: int
     """0 for the lane form, else the size of a workgroup in the group form."""
     quads: bool = False
-    """The group form reads elements in fours: the one reduced dimension is contiguous, and its
-    length, `chunk`, the offset and the kept dimensions' strides are multiples of four."""
+    """The group form reads elements in fours: the one reduced dimension is contiguous in every
+    operand that varies along it, and its length, `chunk`, the offsets and the kept dimensions'
+    strides are multiples of four."""
+    loads: tuple[Load, ...] = ()
+    """Operands of the prologue; none: the one tensor that is reduced. Forms are QUAD (if `quads`),
+    STRIDED, UNIFORM (if `quads`: the same along the reduced dimension) and SCALAR."""
+    prologue: tuple[Step, ...] = ()
+    """Steps over the loads; the last register is what is reduced."""
+    epilogue_loads: tuple[Load, ...] = ()
+    """STRIDED and SCALAR ones, for each output."""
+    epilogue: tuple[Step, ...] = ()
+    """Steps over the reduction's result, which is register 0, and the epilogue's loads; the last
+    register is stored."""
 
     @property
     def is_arg(self) -> bool:
         return self.operation.startswith("arg")
 
     @property
+    def operands(self) -> tuple[Load, ...]:
+        """The loads, also where there is no prologue."""
+        form = LoadForm.QUAD if self.quads else LoadForm.STRIDED
+        return self.loads or (Load(self.source, form),)
+
+    @property
+    def stored(self) -> DType:
+        """The type of the outputs after the epilogue."""
+        return self.epilogue[-1].result if self.epilogue else self.result
+
+    @property
     def outputs_per_worker(self) -> int:
         """Outputs that one invocation (lane form) or workgroup (group form) computes."""
-        return 1 if self.partial else shader_type(self.result).per_word
+        return 1 if self.partial else shader_type(self.stored).per_word
+
+
+class Words:
+    """Where a reduction's parameter words lie: after the four numbers the lengths of the kept and
+    of the reduced dimensions; for each tensor of the prologue its offset, kept and reduced strides;
+    for each of the epilogue its offset and kept strides; for `mean` the divisor; the scalars, first
+    the prologue's."""
+
+    def __init__(self, reduction: Reduction) -> None:
+        kept, reduced = reduction.kept_rank, reduction.reduced_rank
+        self.kept = SHAPES
+        self.reduced = SHAPES + kept
+        self.count = self.reduced + reduced
+        self.loads = [self._place(load, 1 + kept + reduced) for load in reduction.operands]
+        self.epilogue = [self._place(load, 1 + kept) for load in reduction.epilogue_loads]
+        self.divisor = self.count
+        if reduction.operation == "mean" and not reduction.partial:
+            self.count += shader_type(dt.real_of(reduction.accumulate)).parameter_words
+        for places, loads in (
+            (self.loads, reduction.operands),
+            (self.epilogue, reduction.epilogue_loads),
+        ):
+            for number, load in enumerate(loads):
+                if load.form is LoadForm.SCALAR:
+                    places[number] = self.count
+                    self.count += shader_type(load.dtype).parameter_words
+
+    def _place(self, load: Load, words: int) -> int:
+        place = self.count
+        self.count += 0 if load.form is LoadForm.SCALAR else words
+        return place
 
 
 def accumulator(operation: str, source: DType, result: DType) -> DType:
@@ -103,24 +158,56 @@ class State:
         return apply_expression(operation, self._reduction.accumulate, [left, right])
 
 
-def load_function(reduction: Reduction, state: State) -> str:
-    """WGSL's `load_state(base, n)`: the state of reduced element n of an output."""
-    lines, indices = split_index("n", reduced_word(reduction), reduction.reduced_rank, "r")
-    stride = reduced_word(reduction) + reduction.reduced_rank
-    lines.append(f"let at = base + {strided_index(None, stride, indices)};")
-    types = shader_type(reduction.source)
-    if reduction.quads:  # Only a part's first element is ever loaded so.
-        statements, values = types.load_quad("source", "at >> 2u", "q")
-        lines += [*statements, f"let loaded = {values[0]};"]
-    else:
-        lines.append(f"let loaded = {types.load('source', 'at')};")
-    value = entering("loaded", reduction)
+def base_names(reduction: Reduction) -> list[str]:
+    """The names of where an output's elements begin, one for each tensor of the prologue."""
+    return [
+        f"base{number}"
+        for number, load in enumerate(reduction.operands)
+        if load.form is not LoadForm.SCALAR
+    ]
+
+
+def load_function(reduction: Reduction, state: State, words: Words) -> str:
+    """WGSL's `load_state(base0, …, n)`: the state of reduced element n of an output."""
+    rank = reduction.reduced_rank
+    lines, indices = split_index("n", words.reduced, rank, "r")
+    loaded: list[Register] = []
+    for number, (load, place) in enumerate(zip(reduction.operands, words.loads, strict=True)):
+        types, name, at = shader_type(load.dtype), f"source{number}", f"at{number}"
+        stride = place + 1 + reduction.kept_rank
+        match load.form:
+            case LoadForm.SCALAR:
+                value = types.parameter(place)
+            case LoadForm.UNIFORM:
+                value = types.load(name, f"base{number}")
+            case LoadForm.QUAD:  # Only a part's first element is ever loaded so.
+                statements, values = types.load_quad(
+                    name, f"(base{number} + n) >> 2u", f"q{number}"
+                )
+                lines += statements
+                value = values[0]
+            case LoadForm.STRIDED:
+                lines.append(f"let {at} = base{number} + {strided_index(None, stride, indices)};")
+                value = types.load(name, at)
+        lines.append(f"let x{number} = {value};")
+        loaded.append((f"x{number}", load.dtype))
+    statements, value = entering_steps(reduction, loaded, "p")
+    lines += statements
     if reduction.is_arg:
-        index = "source_index[at]" if reduction.indices_given else "n"
+        index = "source_index[at0]" if reduction.indices_given else "n"
         value = f"Best({value}, {index})"
     lines.append(f"return {value};")
     body = "\n".join(f"    {line}" for line in lines)
-    return f"fn load_state(base: u32, n: u32) -> {state.type} {{\n{body}\n}}"
+    parameters = "".join(f"{name}: u32, " for name in base_names(reduction))
+    return f"fn load_state({parameters}n: u32) -> {state.type} {{\n{body}\n}}"
+
+
+def entering_steps(
+    reduction: Reduction, loaded: list[Register], prefix: str
+) -> tuple[list[str], str]:
+    """Statements of the prologue, and what is reduced, in the accumulator's type."""
+    lines, registers = run_steps(reduction.prologue, loaded, prefix, last_inner=True)
+    return lines, entering(registers[-1][0], reduction)
 
 
 def entering(value: str, reduction: Reduction) -> str:
@@ -162,7 +249,3 @@ def best_function(reduction: Reduction) -> str:
         "}",
     ]
     return "\n".join(lines)
-
-
-def reduced_word(reduction: Reduction) -> int:
-    return SHAPES + 2 * reduction.kept_rank

@@ -16,11 +16,12 @@ from gpuwire.ir.attributes import CastAttributes
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
 from gpuwire.ir.operations import OPERATIONS
-from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
 from gpuwire.lowering.builder import KernelCache
+from gpuwire.lowering.describing import described
 from gpuwire.lowering.facts import DeviceFacts, device_facts
 from gpuwire.lowering.plan_cache import PlanCache
-from gpuwire.lowering.planner import check_dtype, plan_contiguous, plan_graph
+from gpuwire.lowering.planner import Layout, check_dtype, plan_contiguous, plan_graph
 from gpuwire.lowering.steps import Plan
 from gpuwire.lowering.values import Value, contiguous_value
 
@@ -105,11 +106,19 @@ class Lowering:
         """
         return self._plan(graph, inputs).run(self._server, inputs, scalars, stream)
 
+    def describe(self, graph: OpGraph) -> str:
+        """The plan by which a graph runs over contiguous inputs, as text. Raises what `execute`
+        raises at the call."""
+        layouts = tuple([(row_major_strides(type_.shape), 0) for type_ in graph.inputs])
+        return described(self._planned(graph, layouts), len(graph.inputs))
+
     def _plan(self, graph: OpGraph, inputs: Sequence[Value]) -> Plan:
         found = tuple([value.type for value in inputs])
         if found != graph.inputs:
             raise ArgumentError(f"the graph takes {_listed(graph.inputs)}, not {_listed(found)}")
-        layouts = tuple([(value.strides, value.offset) for value in inputs])
+        return self._planned(graph, tuple([(value.strides, value.offset) for value in inputs]))
+
+    def _planned(self, graph: OpGraph, layouts: tuple[Layout, ...]) -> Plan:
         plan = self._plans.find(graph, layouts)
         if plan is None:
             plan = plan_graph(graph, layouts, self._kernels, self._facts)

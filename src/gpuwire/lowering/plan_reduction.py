@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ArgReduceAttributes, ReduceAttributes
 from gpuwire.ir.dtypes import DType
-from gpuwire.ir.graphs import Node
-from gpuwire.ir.tensors import Shape, TensorType
+from gpuwire.ir.graphs import Node, ScalarRef
+from gpuwire.ir.tensors import Shape, TensorType, row_major_strides
+from gpuwire.kernels.programs import Load, LoadForm, Step
 from gpuwire.kernels.reduction import LANE_WORKGROUP_SIZE, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction, accumulator
 from gpuwire.kernels.shader_types import QUAD
-from gpuwire.lowering.builder import PlanBuilder, constant_words
+from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
 from gpuwire.lowering.layouts import Placed, Strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
 from gpuwire.lowering.steps import BufferRange
@@ -34,35 +35,65 @@ MAX_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
+class Prologue:
+    """How what is reduced comes about: operands seen with the shape that is reduced, and steps."""
+
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    dtype: DType
+    """Of what is reduced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What each output goes through: register 0 is the reduction's result, then come the operands,
+    seen with the shape that is kept."""
+
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
 class _Task:
-    """A reduction with its dimensions in order: lengths and strides of the kept and the reduced."""
+    """A reduction with its dimensions in order: lengths of the kept and the reduced ones, and the
+    strides of each tensor along them."""
 
     operation: str
-    source: Placed
+    operands: tuple[Operand, ...]
+    prologue: tuple[Step, ...]
+    source: DType
     indices: Placed | None
-    kept: tuple[Shape, Strides]
-    reduced: tuple[Shape, Strides]
+    kept: Shape
+    reduced: Shape
+    strides: tuple[tuple[Strides, Strides], ...]
+    """Kept and reduced, of each tensor among the operands."""
+    others: tuple[Operand, ...]
+    epilogue: tuple[Step, ...]
+    other_strides: tuple[Strides, ...]
+    """Kept, of each tensor among the epilogue's operands."""
     result: DType
     whole: int
     """Elements behind one output, over all stages: what a mean divides by."""
 
     @property
     def outputs(self) -> int:
-        return math.prod(self.kept[0])
+        return math.prod(self.kept)
 
     @property
     def elements(self) -> int:
-        return math.prod(self.reduced[0])
+        return math.prod(self.reduced)
+
+    @property
+    def tensors(self) -> list[tuple[Placed, Strides, Strides]]:
+        """Each tensor among the operands, with its kept and its reduced strides."""
+        tensors = [operand for operand in self.operands if isinstance(operand, Placed)]
+        return [(t, *strides) for t, strides in zip(tensors, self.strides, strict=True)]
 
 
 def plan_reduction(builder: PlanBuilder, node: Node, source: Placed) -> Placed:
     """One reduction."""
-    attributes = node.attributes
-    if isinstance(attributes, ArgReduceAttributes):
-        axes: tuple[int, ...] = (attributes.axis,)
-    else:
-        assert isinstance(attributes, ReduceAttributes)
-        axes = attributes.axes
+    axes = reduced_axes(node)
     operation = node.definition.name
     elements = math.prod(source.shape[axis] for axis in axes)
     if not node.type.size:
@@ -71,16 +102,54 @@ def plan_reduction(builder: PlanBuilder, node: Node, source: Placed) -> Placed:
         return plan_constant(builder, _IDENTITY[operation], node.type)
     if not axes and operation not in ("argmin", "argmax", "any", "all"):
         return plan_copy(builder, source, node.type)
-    task = _Task(
-        operation,
-        source,
-        None,
-        _dimensions(source, [axis for axis in range(len(source.shape)) if axis not in axes]),
-        _dimensions(source, list(axes)),
-        node.type.dtype,
-        elements,
+    prologue = Prologue((source,), (), source.dtype)
+    return plan_fused_reduction(builder, node, source.shape, prologue, None)
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes of a reduction."""
+    attributes = node.attributes
+    if isinstance(attributes, ArgReduceAttributes):
+        return (attributes.axis,)
+    assert isinstance(attributes, ReduceAttributes)
+    return attributes.axes
+
+
+def plan_fused_reduction(
+    builder: PlanBuilder, node: Node, shape: Shape, prologue: Prologue, epilogue: Epilogue | None
+) -> Placed:
+    """A reduction over `shape`, neither it nor the result empty, with what comes before and after
+    it. The result has the epilogue's type."""
+    axes = reduced_axes(node)
+    kept_axes = [axis for axis in range(len(shape)) if axis not in axes]
+    tensors = [operand for operand in prologue.operands if isinstance(operand, Placed)]
+    others = epilogue.operands if epilogue else ()
+    other_tensors = [operand for operand in others if isinstance(operand, Placed)]
+    kept, kept_strides = _dimensions(
+        [shape[axis] for axis in kept_axes],
+        [[tensor.strides[axis] for axis in kept_axes] for tensor in tensors]
+        + [list(tensor.strides) for tensor in other_tensors],
     )
-    result = builder.allocate(node.type)
+    reduced, reduced_strides = _dimensions(
+        [shape[axis] for axis in axes],
+        [[tensor.strides[axis] for axis in axes] for tensor in tensors],
+    )
+    task = _Task(
+        operation=node.definition.name,
+        operands=prologue.operands,
+        prologue=prologue.steps,
+        source=prologue.dtype,
+        indices=None,
+        kept=kept,
+        reduced=reduced,
+        strides=tuple(zip(kept_strides[: len(tensors)], reduced_strides, strict=True)),
+        others=others,
+        epilogue=epilogue.steps if epilogue else (),
+        other_strides=tuple(kept_strides[len(tensors) :]),
+        result=node.type.dtype,
+        whole=math.prod(reduced),
+    )
+    result = builder.allocate(epilogue.type if epilogue else node.type)
     _plan(builder, task, result)
     return result
 
@@ -88,12 +157,9 @@ def plan_reduction(builder: PlanBuilder, node: Node, source: Placed) -> Placed:
 _IDENTITY = {"sum": 0.0, "prod": 1.0, "mean": math.nan, "any": 0.0, "all": 1.0}
 
 
-def _dimensions(source: Placed, axes: list[int]) -> tuple[Shape, Strides]:
-    shape, (strides,) = collapsed(
-        tuple(source.shape[axis] for axis in axes),
-        [tuple(source.strides[axis] for axis in axes)],
-    )
-    return (shape, strides) if shape else ((1,), (0,))
+def _dimensions(lengths: list[int], strides: list[list[int]]) -> tuple[Shape, list[Strides]]:
+    shape, merged = collapsed(tuple(lengths), [tuple(each) for each in strides])
+    return (shape, merged) if shape else ((1,), [(0,) for _ in strides])
 
 
 def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
@@ -107,19 +173,24 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
     quads = bool(size) and _in_quads(task)
     chunk = -(-chunk // QUAD) * QUAD if quads else chunk
     parts = -(-task.elements // chunk)
+    last = parts == 1
     reduction = Reduction(
         operation=task.operation,
-        source=task.source.dtype,
+        source=task.source,
         accumulate=_accumulate(task),
-        result=result.dtype,
-        kept_rank=len(task.kept[0]),
-        reduced_rank=len(task.reduced[0]),
-        partial=parts > 1,
+        result=task.result,
+        kept_rank=len(task.kept),
+        reduced_rank=len(task.reduced),
+        partial=not last,
         indices_given=task.indices is not None,
         workgroup_size=size,
         quads=quads,
+        loads=_loads(task, quads),
+        prologue=task.prologue,
+        epilogue_loads=tuple(_load(other) for other in task.others) if last else (),
+        epilogue=task.epilogue if last else (),
     )
-    if parts == 1:
+    if last:
         _launch(builder, task, reduction, chunk, 1, [builder.whole(result, "a reduction")])
         return
     accumulate = reduction.accumulate
@@ -132,32 +203,60 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
     _launch(builder, task, reduction, chunk, parts, targets)
     rest = replace(
         task,
-        source=partial,
+        operands=(partial,),
+        prologue=(),
+        source=accumulate,
         indices=indices,
-        kept=((task.outputs,), (1,)),
-        reduced=((parts,), (task.outputs,)),
+        reduced=(parts,),
+        strides=((row_major_strides(task.kept), (task.outputs,)),),
     )
     _plan(builder, rest, result)
 
 
+def _load(operand: Operand) -> Load:
+    form = LoadForm.SCALAR if isinstance(operand, ScalarRef) else LoadForm.STRIDED
+    return Load(operand.dtype, form)
+
+
+def _loads(task: _Task, quads: bool) -> tuple[Load, ...]:
+    """How the operands are read; nothing to say of a single tensor that is reduced as it is."""
+    if not task.prologue:
+        return ()
+    tensors = iter(task.tensors)
+    loads = []
+    for operand in task.operands:
+        load = _load(operand)
+        if load.form is not LoadForm.SCALAR:
+            _, _, reduced = next(tensors)
+            if quads:
+                load = Load(load.dtype, LoadForm.QUAD if reduced == (1,) else LoadForm.UNIFORM)
+        loads.append(load)
+    return tuple(loads)
+
+
 def _in_quads(task: _Task) -> bool:
     """Whether the group form may read four elements at a time."""
-    shape, strides = task.reduced
-    whole = (task.elements, task.source.offset, *task.kept[1])
-    return strides == (1,) and len(shape) == 1 and all(number % QUAD == 0 for number in whole)
+    if len(task.reduced) != 1 or task.elements % QUAD:
+        return False
+    varying = [(tensor, kept) for tensor, kept, reduced in task.tensors if reduced != (0,)]
+    if not varying or any(reduced not in ((1,), (0,)) for _, _, reduced in task.tensors):
+        return False
+    return all(number % QUAD == 0 for tensor, kept in varying for number in (tensor.offset, *kept))
 
 
 def _accumulate(task: _Task) -> DType:
     if task.indices is not None:
-        return task.source.dtype
-    return accumulator(task.operation, task.source.dtype, task.result)
+        return task.source
+    return accumulator(task.operation, task.source, task.result)
 
 
 def _workgroup_size(builder: PlanBuilder, task: _Task) -> int:
     """0: the lane form. A workgroup reads neighbours along the reduced dimensions, an invocation by
     itself leaves them to the invocations beside it, so what is contiguous decides. A CPU pays more
     for a barrier than for reading out of order."""
-    along_reduced = abs(task.reduced[1][-1]) <= abs(task.kept[1][-1]) or task.outputs == 1
+    along_reduced = task.outputs == 1 or all(
+        abs(reduced[-1]) <= abs(kept[-1]) or not kept[-1] for _, kept, reduced in task.tensors
+    )
     if task.elements <= LANE_ELEMENTS or (not along_reduced and task.outputs >= 16):
         return 0
     if builder.facts.is_software:
@@ -176,16 +275,24 @@ def _launch(
     targets: list[BufferRange],
 ) -> None:
     kernel = builder.kernels.kernel(reduction, lambda: reduction_kernel(reduction))
-    (kept, kept_strides), (reduced, reduced_strides) = task.kept, task.reduced
-    source = task.source
-    window = builder.window(
-        source, kept + reduced, kept_strides + reduced_strides, source.offset, task.operation
-    )
-    buffers = [window.buffer]
+    words = [task.outputs, task.elements, chunk, parts, *task.kept, *task.reduced]
+    buffers = []
+    for tensor, kept, reduced in task.tensors:
+        window = builder.window(
+            tensor, task.kept + task.reduced, kept + reduced, tensor.offset, task.operation
+        )
+        buffers.append(window.buffer)
+        words += [window.offset, *kept, *reduced]
     if task.indices is not None:
         buffers.append(builder.whole(task.indices, task.operation))
-    words = [task.outputs, task.elements, chunk, parts, window.offset]
-    words += [*kept, *kept_strides, *reduced, *reduced_strides]
+    scalars = [] if not task.prologue else [o for o in task.operands if isinstance(o, ScalarRef)]
+    if reduction.epilogue:
+        others = [other for other in task.others if isinstance(other, Placed)]
+        for tensor, kept in zip(others, task.other_strides, strict=True):
+            window = builder.window(tensor, task.kept, kept, tensor.offset, task.operation)
+            buffers.append(window.buffer)
+            words += [window.offset, *kept]
+        scalars += [other for other in task.others if isinstance(other, ScalarRef)]
     constants = b""
     if task.operation == "mean" and not reduction.partial:
         constants = constant_words(float(task.whole), dt.real_of(reduction.accumulate))
@@ -193,4 +300,5 @@ def _launch(
     if not reduction.partial:
         workers = -(-workers // reduction.outputs_per_worker)
     groups = workers if reduction.workgroup_size else -(-workers // LANE_WORKGROUP_SIZE)
-    builder.launch(kernel, groups, [*buffers, *targets], words, (), constants)
+    packed = [scalar_words(ref) for ref in scalars]
+    builder.launch(kernel, groups, [*buffers, *targets], words, packed, constants)
