@@ -431,3 +431,24 @@ def test_reads_of_what_waits_for_a_definition_are_answered() -> None:
     z = program.op("multiply", program.op("negative", x), y, stream=1)
     program.read(z, stream=1)
     program.check_end([x, y, z])
+
+
+@pytest.mark.parametrize(("layers", "ops"), [(2, 50), (12, 20), (5, 7)])
+def test_layers_in_a_loop_without_anything_between_settle_to_a_task_a_round(
+    layers: int, ops: int
+) -> None:
+    program = Program()
+    weights = [program.upload() for _ in range(layers)]
+    h = program.upload()
+    runs = []
+    for _ in range(30):
+        before = program.run_count()
+        for weight in weights:
+            h = body(program, h, weight, ops)
+        runs.append(program.run_count() - before)
+    assert max(runs[20:]) <= 1
+    program.flush()
+    assert {(t.inputs, t.outputs, t.base) for t in program.graph_tasks()[-3:-1]} == {
+        (None, None, None)
+    }
+    program.check_end([*weights, h])

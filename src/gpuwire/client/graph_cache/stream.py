@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuwire.client.graph_cache.boundaries import loop_head
 from gpuwire.client.graph_cache.ops import StreamOps
-from gpuwire.client.graph_cache.periods import PeriodFinder, joined
+from gpuwire.client.graph_cache.periods import PERIOD_MAX, PeriodFinder, joined
 from gpuwire.client.graph_cache.relative import Content, relative_ops
+from gpuwire.client.graph_cache.rounds import RoundFinder
 from gpuwire.client.graph_cache.units import Match, Unit
 from gpuwire.client.op_by_op import IDLE_SECONDS
 from gpuwire.client.signatures import Signature
@@ -40,6 +41,7 @@ class Stream:
         self._matches: list[Match] = []
         self._longest = 0
         self._periods = PeriodFinder()
+        self._rounds = RoundFinder()
         self._units: dict[Content, Unit] = {}
         self._by_first_token: dict[int, list[Unit]] = {}
         self._settled_length = 0
@@ -92,12 +94,16 @@ class Stream:
         if self._matches:
             self._keep([match for match in self._matches if match.start >= end])
 
-    def completed(self, unit: Unit, now: float) -> None:
-        """A unit was closed whole, and everything before it."""
+    def completed(self, match: Match, now: float) -> None:
+        """A unit was closed whole, and everything before it; `closed` comes next."""
+        unit = match.unit
         if self._completed_unit is unit:
             unit.seconds = now - self._completed_at
         self._completed_unit = unit
         self._completed_at = now
+        rounds = self._rounds.completed(match, self.ops, self._taken)
+        if rounds > 1 and rounds * len(unit) <= PERIOD_MAX:
+            self._settle(rounds * len(unit))
 
     def interrupted(self) -> None:
         """Something here was left in the middle: what was to be found out is found out anew."""
@@ -105,6 +111,7 @@ class Stream:
         self.complete = None
         self._keep([])
         self._periods = PeriodFinder()
+        self._rounds = RoundFinder()
         self._units = {}
         self._by_first_token = {}
         self._settled_length = 0
@@ -169,23 +176,25 @@ class Stream:
 
     def _begin_matches(self, place: int, token: int, operands: tuple[Operand, ...]) -> None:
         """Units that begin as this op does. While a unit that came whole before is coming, only
-        longer ones are looked for."""
-        trusted = max(
-            (
-                len(match.unit)
-                for match in self._matches
-                if match.start == self.ops.open and match.unit.completions
-            ),
-            default=0,
-        )
-        begun: list[Match] = []
-        for unit in self._by_first_token[token]:
-            if len(unit) > trusted and len(self._matches) + len(begun) < _MATCHES_MAX:
-                match = Match(unit, place)
-                if match.take(self.ops, token, operands):
-                    begun.append(match)
-        if begun:
-            self._keep(self._matches + begun)
+        longer ones are looked for, and each unit but once: layers in a loop begin all alike."""
+        is_first = place == self.ops.open
+        trusted = 0
+        for match in self._matches:
+            if match.start == self.ops.open and match.unit.completions:
+                trusted = max(trusted, len(match.unit))
+        matches = self._matches
+        for unit in self._by_first_token[token]:  # The longest first.
+            if len(unit) <= trusted or len(matches) >= _MATCHES_MAX:
+                break
+            if any(match.unit is unit for match in matches):
+                continue
+            match = Match(unit, place)
+            if match.take(self.ops, token, operands):
+                matches = [*matches, match]
+                if is_first and unit.completions:
+                    trusted = len(unit)
+        if matches is not self._matches:
+            self._keep(matches)
 
     def _complete(self, match: Match) -> None:
         self._keep([])
@@ -235,15 +244,17 @@ class Stream:
         for place in range(start, len(ops)):
             if not match.take(ops, ops.tokens[place], ops.operands[place]):
                 return
-        self._keep([*self._matches[: _MATCHES_MAX - 1], match])
+        others = [other for other in self._matches if other.unit is not unit]
+        self._keep([*others[: _MATCHES_MAX - 1], match])
 
     def _remember(self, unit: Unit) -> None:
-        """Puts a unit first among those looked for."""
+        """Looks for a unit from now on."""
         self._forget(unit)
         unit.misses = 0
         self._units[unit.content] = unit
         alike = self._by_first_token.setdefault(unit.steps[0][0], [])
-        alike.insert(0, unit)
+        alike.append(unit)
+        alike.sort(key=len, reverse=True)
         if len(alike) > _UNITS_PER_TOKEN:
             self._forget(alike[-1])
         if len(self._units) > _UNITS_MAX:
