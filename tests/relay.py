@@ -256,6 +256,7 @@ def main() -> None:
     arguments.add_argument("--port", type=int, default=0, help="where clients connect to")
     arguments.add_argument("--delay-ms", type=float, default=0.0, help="one way")
     arguments.add_argument("--megabits", type=float, help="rate of each direction")
+    arguments.add_argument("--queue-kib", type=int, default=256, help="of a slow link")
     arguments.add_argument("--loss", type=float, default=0.0)
     arguments.add_argument("--duplication", type=float, default=0.0)
     arguments.add_argument("--reordering", type=float, default=0.0)
@@ -266,6 +267,7 @@ def main() -> None:
     profile = LinkProfile(
         delay_seconds=chosen.delay_ms / 1e3,
         bytes_per_second=chosen.megabits and chosen.megabits * 1e6 / 8,
+        queue_bytes=chosen.queue_kib * 1024,
         loss=chosen.loss,
         duplication=chosen.duplication,
         reordering=chosen.reordering,

@@ -5,7 +5,7 @@ The only package that names aioquic. Everything here runs in one event loop's th
 
 from gpuwire.transport.connecting import connect
 from gpuwire.transport.connection import Connection
-from gpuwire.transport.identity import Identity
+from gpuwire.transport.identity import IDENTITY_FILE, Identity
 from gpuwire.transport.listener import Listener, listen
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.path import PathInfo, RoundTrip
@@ -14,6 +14,7 @@ from gpuwire.transport.ticket import Ticket, make_token
 from gpuwire.transport.trust import AuthorityFile, PinnedKey, Trust
 
 __all__ = [
+    "IDENTITY_FILE",
     "AuthorityFile",
     "Connection",
     "Identity",

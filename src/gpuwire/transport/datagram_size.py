@@ -10,6 +10,8 @@ Pure: the engine sends the probes and says what became of them and of its full d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES
 
 LADDER = (1_452, 1_472, 8_952, 16_000, 32_000, 64_000)
@@ -24,8 +26,10 @@ CLOSE_ENOUGH = 32
 
 SHARE_CLOSE_ENOUGH = 50
 BLACK_HOLE_PACKETS = 8
-"""Large packets lost without one being acknowledged, while smaller ones were. At 10 % of ordinary
-loss that happens to one run of eight in a hundred million."""
+BLACK_HOLE_ROUND_TRIPS = 1.5
+"""So many large packets lost, over so long a time of sending, without one being acknowledged,
+while smaller ones were. A queue that overflows loses dozens in a row, but lets some through in
+each round trip."""
 
 BLACK_HOLE_TIMEOUTS = 3
 """Probe timeouts in a row after which large datagrams are suspected as well."""
@@ -49,6 +53,7 @@ class DatagramSizeSearch:
         self._probe: int | None = None
         self._losses = 0
         self._large_lost = 0
+        self._large_lost_since = 0.0
         self._again_at: float | None = None
         self._story = "every path takes it"
 
@@ -107,11 +112,17 @@ class DatagramSizeSearch:
         """A packet larger than the smallest size was acknowledged."""
         self._large_lost = 0
 
-    def large_lost(self, count: int, now: float) -> bool:
-        """So many packets larger than the smallest size were lost, while the peer acknowledges
-        others. True if that makes a black hole of them: the size has come down."""
-        self._large_lost += count
-        if self._large_lost < BLACK_HOLE_PACKETS or self.size == SMALLEST_DATAGRAM_BYTES:
+    def large_lost(self, sent_at: Sequence[float], round_trip: float, now: float) -> bool:
+        """Packets larger than the smallest size, sent at these times, were lost, while the peer
+        acknowledges others. True if that makes a black hole of them: the size has come down."""
+        if not self._large_lost:
+            self._large_lost_since = sent_at[0]
+        self._large_lost += len(sent_at)
+        if (
+            self._large_lost < BLACK_HOLE_PACKETS
+            or sent_at[-1] - self._large_lost_since < BLACK_HOLE_ROUND_TRIPS * round_trip
+            or self.size == SMALLEST_DATAGRAM_BYTES
+        ):
             return False
         self._enter_black_hole(now)
         return True

@@ -30,7 +30,7 @@ SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 of a burst of 16,000-byte datagrams whenever the receiving process is busy for a few ms."""
 
 BATCH_CALLS = 64
-BATCH_BYTES = 256 * 1024
+BATCH_BYTES = 128 * 1024
 """Taken in before it is handled, so that timers and other sockets get their turn."""
 
 LARGEST_DATAGRAM = 65_535

@@ -61,9 +61,9 @@ class Quic(SchedulingQuic):
             loss.large_acknowledged = False
             self.size_search.large_acknowledged()
         if loss.large_lost:
-            if self.size_search.large_lost(loss.large_lost, now):
+            if self.size_search.large_lost(loss.large_lost, loss._rtt_smoothed, now):
                 self._take_size()
-            loss.large_lost = 0
+            loss.large_lost.clear()
 
     def datagram_refused(self, size: int, now: float) -> None:
         """The system refused a datagram for its size."""

@@ -41,8 +41,8 @@ class Recovery(QuicPacketRecovery):
         self.large_acknowledged = False
         """Whether a packet larger than the smallest full one was acknowledged; whoever looks
         resets it."""
-        self.large_lost = 0
-        """How many such packets, probes aside, were lost since then."""
+        self.large_lost: list[float] = []
+        """When those that were lost since then, probes aside, had been sent."""
 
     def on_bulk_sent(self, packets: Sequence[BulkPacket], space: QuicPacketSpace) -> None:
         """Packets went out together."""
@@ -75,7 +75,7 @@ class Recovery(QuicPacketRecovery):
         if in_flight:
             if max(packet.sent_bytes for packet in in_flight) > SMALLEST_DATAGRAM_BYTES:
                 self.large_acknowledged = True
-                self.large_lost = 0
+                self.large_lost.clear()
             self._cc.on_acknowledged(now=now, packets=in_flight)
         _tell_streams(packets)
         self._detect_loss(now=now, space=space)
@@ -88,9 +88,11 @@ class Recovery(QuicPacketRecovery):
         packets = list(packets)
         if congestion_event:
             full = self._cc.datagram_bytes
-            self.large_lost += sum(
-                SMALLEST_DATAGRAM_BYTES < packet.sent_bytes <= full for packet in packets
-            )
+            self.large_lost += [
+                packet.sent_time
+                for packet in packets
+                if SMALLEST_DATAGRAM_BYTES < packet.sent_bytes <= full
+            ]
         super()._on_packets_lost(packets=packets, congestion_event=congestion_event, **rest)
 
     def _measure(self, latest: float, ack_delay: float, now: float) -> None:

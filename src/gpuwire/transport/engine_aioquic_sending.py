@@ -7,7 +7,7 @@ Four things differ from aioquic 1.7's `_write_application`:
 - an acknowledgement rides on any packet that goes out anyway; aioquic sends it by itself 1 ms
   later, one more packet each way per round trip;
 - one call sends one burst, so that a fast upload cannot keep the event loop from reading;
-- full packets of bulk bytes are made here, a burst at a time (`_bulk_burst`): one STREAM frame
+- packets of bulk bytes are made here, a burst at a time (`_bulk_burst`): one STREAM frame
   without a length, so that neither frame nor packet has a size limit but the datagram's own.
 
 All other frames are written by aioquic's private `_write_*_frame` methods.
@@ -88,9 +88,9 @@ class SchedulingQuic(ReceivingQuic):
         if (space.ack_at is not None and space.ack_at <= now) or self._has_frames():
             datagrams = self._built(now, with_bulk=False)
         if self._bulk_queue:
-            burst, has_tails = self._bulk_burst(space, now)
+            burst, has_rests = self._bulk_burst(space, now)
             datagrams += burst
-            if has_tails and not self.has_more_to_send and self._pacing_at is None:
+            if has_rests and not self.has_more_to_send and self._pacing_at is None:
                 datagrams += self._built(now, with_bulk=True)
         if self._pacing_at is None and not self.has_more_to_send:
             control = self.congestion
@@ -101,8 +101,8 @@ class SchedulingQuic(ReceivingQuic):
     # --- Bulk, the short way ------------------------------------------------------------------
 
     def _bulk_burst(self, space: QuicPacketSpace, now: float) -> tuple[list[Datagram], bool]:
-        """Full packets of bulk streams, one stream after another in turns; and whether streams
-        have something to send that fills no packet."""
+        """Packets of bulk bytes, the streams taking turns; and whether streams have something else
+        to say."""
         control, size = self.congestion, self._max_datagram_size
         rate = control.pacing_rate
         allowance = self._pacer.allowance(now, rate, size)
@@ -113,7 +113,7 @@ class SchedulingQuic(ReceivingQuic):
         number = self._packet_number
         packets: list[BulkPacket] = []
         plaintexts: list[bytes] = []
-        idle_streams = tails = 0
+        idle_streams = rests = 0
         while len(packets) < most and idle_streams < len(queue):
             stream = queue[0]
             if stream.is_finished:
@@ -128,7 +128,7 @@ class SchedulingQuic(ReceivingQuic):
                 idle_streams = 0
             else:
                 idle_streams += 1
-                tails += self._has_tail(stream, capacity)
+                rests += self._wants_built_packet(stream)
             if took and not stream.sender.buffer_is_empty:
                 queue.rotate(-1)
             elif took:
@@ -138,7 +138,7 @@ class SchedulingQuic(ReceivingQuic):
                 queue.rotate(-1)
         datagrams = self._sealed(space, packets, plaintexts, now) if packets else []
         self._note_what_stopped(len(packets), most, window, allowance, rate, now, idle_streams)
-        return datagrams, tails > 0
+        return datagrams, rests > 0
 
     def _note_what_stopped(
         self,
@@ -168,7 +168,7 @@ class SchedulingQuic(ReceivingQuic):
         packets: list[BulkPacket],
         plaintexts: list[bytes],
     ) -> int:
-        """Up to `most` full packets of one stream; returns how many."""
+        """Up to `most` packets of one stream, full but for the end of a range; returns how many."""
         sender: Any = stream.sender
         if not self._is_plain_data(stream):
             return 0
@@ -184,7 +184,8 @@ class SchedulingQuic(ReceivingQuic):
             stop = start + capacity - 1 - len(stream_id) - (8 if is_long else 4)
             highest = sender.highest_offset
             room = self._remote_max_data - self._remote_max_data_used - reserve
-            if stop > pending_stop or stop > min(highest + room, stream.max_stream_data_remote):
+            stop = min(stop, pending_stop, highest + room, stream.max_stream_data_remote)
+            if stop <= start or (stop - start < capacity // 2 and self._shares_packets(stream)):
                 break
             piece, fin = sender.take(start, stop)
             if stop > highest:
@@ -212,18 +213,22 @@ class SchedulingQuic(ReceivingQuic):
             or sender._reset_error_code is not None
         )
 
-    def _has_tail(self, stream: QuicStream, capacity: int) -> bool:
-        """Whether the stream has something that a built packet is for: a short rest, its bare end,
-        or a word other than data. A stream that only waits for the peer's window has not."""
+    def _shares_packets(self, stream: QuicStream) -> bool:
+        """Whether a short rest of the stream should go in one packet with those of others."""
         sender: Any = stream.sender
+        return len(self._bulk_queue) > 1 and len(sender._pending) == 1
+
+    def _wants_built_packet(self, stream: QuicStream) -> bool:
+        """Whether the stream has something to send that `_take_pieces` does not: a short rest, its
+        bare end, or that it is given up. One that only waits for the peer's window has not."""
         if not self._is_plain_data(stream):
             return not stream.is_blocked
+        sender: Any = stream.sender
         pending = sender.next_range()
         if pending is None:
             return not sender.buffer_is_empty
         room = self._remote_max_data - self._remote_max_data_used - self._control_reserve
-        limit = min(sender.highest_offset + room, stream.max_stream_data_remote)
-        return bool(pending[0] < limit)
+        return bool(pending[0] < min(sender.highest_offset + room, stream.max_stream_data_remote))
 
     def _sealed(
         self,
