@@ -147,10 +147,7 @@ def _lane_function(reduction: Reduction, state: State, words: Words) -> str:
         f"        let end = min(n + {CHAIN}u, block_end);",
         "        var chain = start;",
         f"        while n + {LANE_UNROLL - 1}u < end {{",
-        *(
-            f"            let e{k} = {_loading(reduction, f'n + {k}u')};"
-            for k in range(LANE_UNROLL)
-        ),
+        *(f"            let e{k} = {element};" for k, element in enumerate(elements)),
         *(
             f"            let {_tree(step, k)} = "
             f"{state.combine(_tree(step // 2, k), _tree(step // 2, k + step // 2))};"
