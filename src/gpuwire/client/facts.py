@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpuwire.client.describing import as_html, facts, summary
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import Session
+from gpuwire.client.stats import Stats
 from gpuwire.errors import DeviceClosed, GpuwireError
 from gpuwire.ids import LocationId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import OpGraph
+from gpuwire.transport import PathInfo
 from gpuwire.wire.messages import DeviceInfo
+
+T = TypeVar("T")
 
 
 class DeviceFacts:
@@ -63,14 +71,36 @@ class DeviceFacts:
         it is larger than a server takes."""
         return self._session.recorder.recorded(graph, locations)
 
+    @property
+    def path(self) -> PathInfo:
+        """The way to the server: address, datagram size, round trips, datagram bytes."""
+        return self._on_loop(lambda: self._session.path)
+
+    def stats(self) -> Stats:
+        """What has been sent and received since the session was opened."""
+        return self._on_loop(self._session.stats)
+
     def __repr__(self) -> str:
         info = self.info
-        ended = self._session.ended
-        state = "" if ended is None else ", closed" if self.closed else f", {type(ended).__name__}"
+        state = "" if self.ended is None else f"{self._state()}; "
         return (
             f"Device('{info.name}' at {self.address}, index {info.index}, {info.backend}, "
-            f"{info.kind}{state})"
+            f"{info.kind}; {state}{summary(self.stats(), self.path)})"
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, for the last line of a cell."""
+        rows = facts(self.info, self._state(), self.stats(), self.path)
+        return as_html(f"gpuwire device at {self.address}", rows)
+
+    def _state(self) -> str:
+        if self.ended is None:
+            return "open"
+        return "closed" if self.closed else type(self.ended).__name__
+
+    def _on_loop(self, function: Callable[[], T]) -> T:
+        """Asks where the session's counts are not changing meanwhile."""
+        return function()
 
 
 def _first(available: frozenset[DType], *wanted: DType) -> DType:
