@@ -96,6 +96,9 @@ class NumpyDevice:
             made.append(evaluate(node.definition, operands, node.attributes, node.type))
         return [NumpyTensor(made[output.index]) for output in graph.graph.outputs]
 
+    def describe_graph(self, graph: RecordedGraph) -> str:
+        return "NumPy"
+
     def upload(self, array: Values) -> NumpyTensor:
         self.uploads += 1
         return NumpyTensor(array.copy())

@@ -118,6 +118,16 @@ def test_a_failure_names_the_operation_and_its_line_at_every_call(dev: gw.Device
         np.testing.assert_array_equal(np.asarray(small), np.full(2, 2.0))
 
 
+def test_the_kernel_plan_is_the_servers(dev: gw.Device) -> None:
+    f = gw.compile(lambda x, n: gw.sum(x * n, axis=0))
+    lowered = f.lower(gw.ones((4, 4), device=dev), 2.0)
+    plan = lowered.kernel_plan()
+    assert "launch" in plan
+    assert "sum" in plan
+    assert "multiply" in lowered.op_graph
+    assert gw.compile(lambda x: x).lower(gw.ones(1, device=dev)).kernel_plan() == "nothing"
+
+
 def test_a_compiled_function_on_a_closed_device_says_so(server_ticket: str) -> None:
     f = gw.compile(lambda x: x + 1)
     with gw.connect(server_ticket) as dev:
@@ -136,6 +146,7 @@ def test_on_an_asyncio_device(server_ticket: str) -> None:
             x = gw.asarray(np.arange(4.0, dtype=np.float32), device=dev)
             for n in (1.0, 2.0):
                 assert await f(x, n).to_numpy() == 6 * n
+            assert "launch" in await f.lower(x, 1.0).kernel_plan()
 
     asyncio.run(run())
 

@@ -36,8 +36,10 @@ from gpuwire.wire.device_tasks import (
     BeginCapture,
     CaptureLaunch,
     CleanMemory,
+    DescribeGraph,
     EndCapture,
     EndProfile,
+    GraphDescribed,
     LaunchKernel,
     MemoryFreed,
     MemoryReport,
@@ -211,6 +213,7 @@ TASKS: dict[str, Task] = {
     "clean memory": CleanMemory(RequestId(8)),
     "start profile": StartProfile(StreamId(3), RequestId(8)),
     "end profile": EndProfile(StreamId(3), RequestId(8)),
+    "describe graph": DescribeGraph(RequestId(8), b"\x93\x01"),
 }
 
 REPLIES: dict[str, Reply] = {
@@ -222,6 +225,7 @@ REPLIES: dict[str, Reply] = {
     "memory reported": MemoryReported(RequestId(8), _MEMORY),
     "memory freed": MemoryFreed(RequestId(8), 1 << 33),
     "profile time": ProfileTime(RequestId(8), 0.25, True),
+    "graph described": GraphDescribed(RequestId(8), "1 launch of 8×8"),
 }
 
 MESSAGES: dict[str, Message] = {

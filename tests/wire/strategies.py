@@ -31,10 +31,12 @@ from gpuwire.wire.device_tasks import (
     BeginCapture,
     CaptureLaunch,
     CleanMemory,
+    DescribeGraph,
     DeviceAnswer,
     DeviceTask,
     EndCapture,
     EndProfile,
+    GraphDescribed,
     LaunchKernel,
     MemoryFreed,
     MemoryReport,
@@ -247,6 +249,7 @@ device_tasks: st.SearchStrategy[DeviceTask] = st.one_of(
     st.builds(CleanMemory, requests),
     st.builds(StartProfile, streams, requests),
     st.builds(EndProfile, streams, requests),
+    st.builds(DescribeGraph, requests, definitions().map(encode_definition)),
 )
 
 tasks: st.SearchStrategy[Task] = st.one_of(
@@ -287,6 +290,7 @@ device_answers: st.SearchStrategy[DeviceAnswer] = st.one_of(
         st.builds(MemoryReport, st.lists(pools, max_size=4).map(tuple), *[counts] * 4),
     ),
     st.builds(MemoryFreed, requests, counts),
+    st.builds(GraphDescribed, requests, texts),
     st.builds(
         ProfileTime,
         requests,

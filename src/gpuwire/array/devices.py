@@ -77,6 +77,8 @@ class ArrayDevice(Protocol):
         self, graph: RecordedGraph, inputs: Sequence[Any], scalars: tuple[Scalar, ...]
     ) -> Sequence[ArrayTensor]: ...
 
+    def describe_graph(self, graph: RecordedGraph) -> Any: ...
+
 
 def meeting_device(one: ArrayDevice, other: ArrayDevice) -> ArrayDevice | None:
     """The device of an operation over arrays of both; None if they cannot meet. While a function

@@ -122,6 +122,12 @@ class AsyncDevice(DeviceFacts):
             raise _backlog_full(self._session.held_bytes)
         return self._session.recorder.run(_STREAM, graph, inputs, scalars)
 
+    async def describe_graph(self, graph: RecordedGraph) -> str:
+        """As `Device.describe_graph`."""
+        reply: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._session.describe(graph, reply)
+        return str(await self._answer(reply, "plan"))
+
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment. The array is copied, whatever its
         length, and may be changed at once; `upload_in_place` saves the copy. Raises as

@@ -1,5 +1,5 @@
 """What a session reaches of the device besides array operations: kernels of its own, captured
-graphs of their launches, memory and time."""
+graphs of their launches, memory, time and plans."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.device import Device
 from gpuwire.host.kernels import Kernels
 from gpuwire.host.memory_requests import MemoryRequests
+from gpuwire.host.plans import Plans
 from gpuwire.host.profiles import Profiles
 from gpuwire.wire.device_tasks import (
     AskMemory,
     BeginCapture,
     CaptureLaunch,
     CleanMemory,
+    DescribeGraph,
     DeviceTask,
     EndCapture,
     EndProfile,
@@ -26,6 +28,7 @@ from gpuwire.wire.device_tasks import (
     SetAllocationMode,
     StartProfile,
 )
+from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import Reply
 
 
@@ -39,11 +42,13 @@ class DeviceFace:
         dataflow: Dataflow,
         box: BlackBox,
         reply: Callable[[Reply], None],
+        limits: WireLimits,
     ) -> None:
         self.kernels = Kernels(session, device, dataflow, box)
         self._captures = CapturedGraphs(device, dataflow, self.kernels, reply)
         self._profiles = Profiles(device, dataflow, reply)
         self._memory = MemoryRequests(device, dataflow, reply)
+        self._plans = Plans(device, limits, reply)
 
     def run(self, task: DeviceTask) -> None:
         """Does what a task asks for, now or when its tensors are there. `ProtocolError` for one
@@ -71,6 +76,8 @@ class DeviceFace:
                 self._profiles.start(task)
             case EndProfile():
                 self._profiles.end(task)
+            case DescribeGraph():
+                self._plans.describe(task)
 
     def drop(self, number: int) -> None:
         """Lets go of the kernel or captured graph of that id, if there is one."""

@@ -85,7 +85,9 @@ class HostSession:
         )
         self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds)
         self._box = BlackBox(ends.memory.black_box)
-        self.face = DeviceFace(self.number, device, self._dataflow, self._box, self._reply)
+        self.face = DeviceFace(
+            self.number, device, self._dataflow, self._box, self._reply, ends.limits
+        )
         self._frames: deque[tuple[int, bytes]] = deque()
         """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
         a tenth of the memory."""

@@ -14,10 +14,12 @@ from gpuwire.wire.device_tasks import (
     BeginCapture,
     CaptureLaunch,
     CleanMemory,
+    DescribeGraph,
     DeviceAnswer,
     DeviceTask,
     EndCapture,
     EndProfile,
+    GraphDescribed,
     Grid,
     LaunchKernel,
     MemoryFreed,
@@ -68,6 +70,8 @@ def plain_device_task(task: DeviceTask) -> Plain:
             return (41, task.stream, task.request)
         case EndProfile():
             return (42, task.stream, task.request)
+        case DescribeGraph():
+            return (43, task.request, task.definition)
 
 
 def plain_device_answer(answer: DeviceAnswer) -> Plain:
@@ -81,6 +85,8 @@ def plain_device_answer(answer: DeviceAnswer) -> Plain:
             return (81, answer.request, answer.size)
         case ProfileTime():
             return (82, answer.request, answer.seconds, answer.by_device)
+        case GraphDescribed():
+            return (83, answer.request, answer.text.encode())
 
 
 # --- Kernels ---------------------------------------------------------------------------------
@@ -185,7 +191,7 @@ def _checked_pairs(
     )
 
 
-# --- Memory and time -------------------------------------------------------------------------
+# --- Memory, time and plans ------------------------------------------------------------------
 
 
 def _set_allocation_mode(item: Plain, limits: WireLimits) -> SetAllocationMode:
@@ -233,6 +239,22 @@ def _profile_time(item: Plain, limits: WireLimits) -> ProfileTime:
         check.seconds(item[2], "profiled time"),
         check.boolean(item[3], "by device"),
     )
+
+
+def _describe_graph(item: Plain, limits: WireLimits) -> DescribeGraph:
+    check.exactly(item, 3, "DescribeGraph")
+    definition = check.octets(item[2], "graph definition", limits.max_graph_bytes)
+    return DescribeGraph(_checked_request(item[1]), definition)
+
+
+def _graph_described(item: Plain, limits: WireLimits) -> GraphDescribed:
+    check.exactly(item, 3, "GraphDescribed")
+    packed = check.octets(item[2], "plan", limits.max_facts_bytes)
+    try:
+        text = packed.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedMessage("plan: wanted UTF-8", what="plan") from error
+    return GraphDescribed(_checked_request(item[1]), text)
 
 
 def _plain_pool(pool: PoolReport) -> Plain:
@@ -301,9 +323,11 @@ DEVICE_TASKS: dict[int, Callable[[Plain, WireLimits], DeviceTask]] = {
     40: _clean_memory,
     41: _start_profile,
     42: _end_profile,
+    43: _describe_graph,
 }
 DEVICE_ANSWERS: dict[int, Callable[[Plain, WireLimits], DeviceAnswer]] = {
     80: _memory_reported,
     81: _memory_freed,
     82: _profile_time,
+    83: _graph_described,
 }

@@ -1,5 +1,5 @@
 """Tasks and replies for a device's own face: kernels that a user wrote, captured graphs of their
-launches, memory, and time.
+launches, memory, time, and plans.
 
 Kernels and captured graphs have ids out of the same row as tensors, so that `DropTensors` lets go
 of all three.
@@ -213,6 +213,27 @@ class ProfileTime:
     """By the device's own timestamps; else by the system's clock."""
 
 
+# --- Plans -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGraph:
+    """Ask for the plan by which a graph of that definition runs over contiguous tensors, as text;
+    nothing is run. `GraphDescribed` or `Failed`."""
+
+    request: RequestId
+    definition: bytes
+    """Encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDescribed:
+    """The answer to `DescribeGraph`."""
+
+    request: RequestId
+    text: str
+
+
 DeviceTask = (
     RegisterKernel
     | LaunchKernel
@@ -225,5 +246,6 @@ DeviceTask = (
     | CleanMemory
     | StartProfile
     | EndProfile
+    | DescribeGraph
 )
-DeviceAnswer = MemoryReported | MemoryFreed | ProfileTime
+DeviceAnswer = MemoryReported | MemoryFreed | ProfileTime | GraphDescribed

@@ -50,7 +50,7 @@ class WireLimits:
     max_capture_arrays: int = 256
     """Arrays that a captured graph works on."""
     max_facts_bytes: int = 96 * KIB
-    """What a server tells a viewer at once."""
+    """What a server tells a viewer at once, and a plan as text."""
     max_causes: int = 8
     """Errors in a chain below the first."""
     max_bulk_bytes: int = 1 << 46

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuwire.array.compilation.programs import Program
 from gpuwire.array.scalar_expressions import expression_of
 from gpuwire.ir.attributes import Attributes, NoAttributes
@@ -45,6 +47,16 @@ class Lowered:
             for row in rows
         ]
         return "\n".join([self._head(), *(line.rstrip() for line in lines)])
+
+    def kernel_plan(self) -> Any:
+        """What the device makes of it, as text: its kernels in order, each with its workgroups and
+        the memory that it binds. Asks the server and waits; on an `aio.AsyncDevice` it is awaited.
+
+        It is the plan for contiguous arguments. Arguments that are views, such as transposes, may
+        have one of their own. Raises what planning raises.
+        """
+        graph = self._program.graph
+        return self._program.device.describe_graph(graph) if graph is not None else "nothing"
 
     def __str__(self) -> str:
         return self.op_graph

@@ -144,6 +144,10 @@ class TracingDevice:
         self._refuse_if_closed()
         raise self._nested()
 
+    def describe_graph(self, graph: Any) -> NoReturn:
+        self._refuse_if_closed()
+        raise self._nested()
+
     def run_graph(self, graph: Any, inputs: Any, scalars: Any) -> NoReturn:
         self._refuse_if_closed()
         raise self._nested()
