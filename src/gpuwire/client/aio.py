@@ -8,13 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gpuwire.client.facts import DeviceFacts
+from gpuwire.client.device_face import AsyncFace
 from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.pending import HostArray
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import Session, open_session, timed_out
-from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.config import Config, load_config, ticket_from_environment
 from gpuwire.errors import BacklogFull
@@ -22,7 +21,7 @@ from gpuwire.ids import StreamId
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar
-from gpuwire.transport import PathInfo, Ticket
+from gpuwire.transport import Ticket
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 """What may be recorded and unsent. Recording cannot wait here, so beyond it is refused."""
@@ -90,7 +89,7 @@ class Connecting:
         return AsyncDevice(session, remote.request_timeout_seconds, local)
 
 
-class AsyncDevice(DeviceFacts):
+class AsyncDevice(AsyncFace):
     """One device of a server, for asyncio programs. Used on the event loop that opened it;
     operations may be recorded on other threads too.
 
@@ -110,16 +109,14 @@ class AsyncDevice(DeviceFacts):
         self, definition: OpDef, inputs: Sequence[Tensor | Scalar], attributes: Attributes
     ) -> Tensor:
         """As `Device.record`; `BacklogFull` instead of waiting."""
-        if self._session.held_bytes > HELD_BYTES_MAX:
-            raise _backlog_full(self._session.held_bytes)
+        self._make_room()
         return self._session.recorder.operation(_STREAM, definition, inputs, attributes)
 
     def run_graph(
         self, graph: RecordedGraph, inputs: Sequence[Tensor], scalars: tuple[Scalar, ...]
     ) -> list[Tensor]:
         """As `Device.run_graph`; `BacklogFull` instead of waiting."""
-        if self._session.held_bytes > HELD_BYTES_MAX:
-            raise _backlog_full(self._session.held_bytes)
+        self._make_room()
         return self._session.recorder.run(_STREAM, graph, inputs, scalars)
 
     async def describe_graph(self, graph: RecordedGraph) -> str:
@@ -132,8 +129,7 @@ class AsyncDevice(DeviceFacts):
         """A tensor with the array's values at this moment. The array is copied, whatever its
         length, and may be changed at once; `upload_in_place` saves the copy. Raises as
         `Device.upload`, and `BacklogFull`."""
-        if self._session.held_bytes > HELD_BYTES_MAX:
-            raise _backlog_full(self._session.held_bytes)
+        self._make_room()
         return self._session.upload(_STREAM, array, None)
 
     async def upload_in_place(self, array: HostArray) -> Tensor:
@@ -169,6 +165,7 @@ class AsyncDevice(DeviceFacts):
 
     async def sync(self) -> None:
         """As `Device.sync`."""
+        self._refuse_captured("sync")
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session.sync(reply)
         await self._answer(reply, "sync")
@@ -182,15 +179,6 @@ class AsyncDevice(DeviceFacts):
         """As `Device.ping`."""
         return await self._session.ping()
 
-    @property
-    def path(self) -> PathInfo:
-        """As `Device.path`."""
-        return self._session.path
-
-    def stats(self) -> Stats:
-        """As `Device.stats`."""
-        return self._session.stats()
-
     async def close(self) -> None:
         """As `Device.close`."""
         if self._session.is_foreign:
@@ -198,6 +186,13 @@ class AsyncDevice(DeviceFacts):
         await self._session.close()
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
+
+    def _stream(self) -> StreamId:
+        return _STREAM
+
+    def _make_room(self) -> None:
+        if self._session.held_bytes > HELD_BYTES_MAX:
+            raise _backlog_full(self._session.held_bytes)
 
     async def _answer(self, reply: Awaitable[Any], what: str) -> Any:
         try:

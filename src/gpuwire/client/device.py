@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gpuwire.client.connecting import devices_of
-from gpuwire.client.facts import DeviceFacts
+from gpuwire.client.device_face import SyncFace
 from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
@@ -25,7 +25,6 @@ from gpuwire.client.session import (
     open_session,
     timed_out,
 )
-from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.transfers import Transfer
 from gpuwire.client.waiting import ThreadReply, wait_interruptibly
@@ -34,7 +33,7 @@ from gpuwire.ids import StreamId
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar
-from gpuwire.transport import PathInfo, Ticket
+from gpuwire.transport import Ticket
 from gpuwire.wire.messages import DeviceInfo
 
 T = TypeVar("T")
@@ -100,7 +99,7 @@ def _opened(
         raise
 
 
-class Device(DeviceFacts):
+class Device(SyncFace):
     """One device of a server, for synchronous programs. Safe for threads.
 
     Operations are recorded and return at once; `read`, `sync` and long uploads wait. Every wait
@@ -215,6 +214,7 @@ class Device(DeviceFacts):
     def sync(self) -> None:
         """Waits until all work recorded before, on every thread, uploads included, has ended on the
         device. Raises the first failure that no read or sync has raised yet; else as `read`."""
+        self._refuse_captured("sync")
         reply = ThreadReply()
         self._session.sync(reply)
         self._answer(reply, "sync")
@@ -228,15 +228,6 @@ class Device(DeviceFacts):
         """Seconds of one round trip through the server's network process."""
         self._session.raise_if_ended()
         return self._loop.run(self._session.ping())
-
-    @property
-    def path(self) -> PathInfo:
-        """The way to the server: address, datagram size, round trips, datagram bytes."""
-        return self._on_loop(lambda: self._session.path)
-
-    def stats(self) -> Stats:
-        """What has been sent and received since the session was opened."""
-        return self._on_loop(self._session.stats)
 
     def close(self) -> None:
         """Sends what is recorded, tells the server, and frees everything of the session there.
@@ -303,6 +294,10 @@ class Device(DeviceFacts):
     def _new_stream(self) -> StreamId:
         self._thread.stream = stream = StreamId(next(self._streams))
         return stream
+
+    def _make_room(self) -> None:
+        if self._session.held_bytes > HELD_BYTES_HIGH:
+            self._wait_for_room()
 
     def _wait_for_room(self) -> None:
         """Waits until enough of what is recorded has been sent, or the session has ended."""

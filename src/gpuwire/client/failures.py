@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwire.client.locations import LocationTable
-from gpuwire.errors import ExecutionError, GpuwireError
+from gpuwire.errors import CaptureError, ExecutionError, GpuwireError
 from gpuwire.wire.messages import Failed
 from gpuwire.wire.records import from_record
 
@@ -24,5 +24,9 @@ def failure(failed: Failed, locations: LocationTable) -> GpuwireError:
         )
         located.__cause__ = error.__cause__
         return located
+    if isinstance(error, CaptureError):
+        spoiled = CaptureError(f"{error.message}; recorded at {line}", state=error.state)
+        spoiled.__cause__ = error.__cause__
+        return spoiled
     error.add_note(f"recorded at {line}")
     return error

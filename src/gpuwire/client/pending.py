@@ -31,10 +31,13 @@ class Completion(Protocol):
         """Whether it is completed, cancelled or abandoned."""
 
     def set_result(self, result: Any, /) -> None:
-        """The host array of a read, None of a sync, a text."""
+        """The host array of a read, None of a sync, the reply of another request."""
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Why there is no result."""
+
+
+AnswerKind = type[Answer]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +51,8 @@ class PendingReply:
     array: HostArray | None = None
     bulk_ended: bool = False
     data_replied: bool = False
+    answer: AnswerKind = Done
+    """What answers it, where that is no tensor."""
     transfer: Transfer | None = None
     """Told how far a bulk stream is, where someone may look."""
 
@@ -82,6 +87,14 @@ class PendingReplies:
         if self._ended is not None and self._waiting.pop(request, None) is not None:
             completion.set_exception(fresh(self._ended))
 
+    def expect_answer(
+        self, request: RequestId, answer: type[Answer], completion: Completion
+    ) -> None:
+        """As `expect`, for an answer of another kind, which `completion` gets; None for `Done`."""
+        self._waiting[request] = PendingReply(completion, None, answer=answer)
+        if self._ended is not None and self._waiting.pop(request, None) is not None:
+            completion.set_exception(fresh(self._ended))
+
     def take(self, reply: Answer) -> None:
         """Takes a reply in."""
         pending = self._waiting.get(reply.request)
@@ -94,7 +107,9 @@ class PendingReplies:
             case Failed():
                 self._complete(reply.request, pending, error=self._explain(reply))
             case Done():
-                _refuse_unless(pending.type is None, "Done in answer to a read")
+                _refuse_unless(
+                    pending.type is None and pending.answer is Done, "Done in answer to a question"
+                )
                 self._complete(reply.request, pending)
             case GraphDescribed(_, text):
                 _refuse_unless(pending.type is None, "a plan in answer to a read")
@@ -108,6 +123,10 @@ class PendingReplies:
                 assert data is not None
                 pending.array = _array_of(reply.type, data)
                 self._complete(reply.request, pending)
+            case _:
+                kind = type(reply)
+                _refuse_unless(pending.answer is kind, f"{kind.__name__}, which was not asked for")
+                self._complete(reply.request, pending, answer=reply)
 
     def bulk_begins(self, header: BulkHeader) -> memoryview | None:
         """Where a bulk stream's bytes go: the very memory of the array that the caller gets. None
@@ -184,7 +203,7 @@ class PendingReplies:
         request: RequestId,
         pending: PendingReply,
         *,
-        answer: str | None = None,
+        answer: object = None,
         error: GpuwireError | None = None,
     ) -> None:
         self._waiting.pop(request, None)

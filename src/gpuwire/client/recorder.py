@@ -18,20 +18,21 @@ from itertools import count
 from typing import Protocol
 
 from gpuwire.client.batch import Upload
+from gpuwire.client.capture_windows import CaptureWindows
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.pending import fresh
 from gpuwire.client.recorded_graphs import RecordedGraph, recorded_graph
 from gpuwire.client.signatures import Signature
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError, DeviceMismatch, GpuwireError, UnsupportedDType
-from gpuwire.ids import GraphId, LocationId, RequestId, StreamId, TensorId
+from gpuwire.ids import CaptureId, GraphId, KernelId, LocationId, RequestId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpDef, Operand
 from gpuwire.ir.tensors import Scalar, TensorType
-from gpuwire.wire.device_tasks import DescribeGraph
+from gpuwire.wire.device_tasks import DescribeGraph, Grid, LaunchKernel, ReplayCapture
 from gpuwire.wire.messages import (
     ReadTensor,
     RegisterTensor,
@@ -108,6 +109,8 @@ class Recorder:
         """`wake(True)` is called when a batch can be sent, `wake(False)` when something was
         recorded that must not wait long: from any thread, and from the garbage collector, so it
         must take no lock. `device` is what errors call the device."""
+        self.windows = CaptureWindows()
+        """Streams whose kernel launches are captured; everything else on them is refused."""
         self._sink = sink
         self._dropped = dropped
         self._lock = lock
@@ -134,6 +137,8 @@ class Recorder:
         Raises `ShapeError`, `DTypeError`, `UnsupportedDType`, `DeviceMismatch`, or why the session
         ended.
         """
+        if self.windows.open:
+            self.windows.refuse(stream, definition.name)
         operands: list[Operand] = []
         key: list[object] = [definition, attributes]
         for operand in inputs:
@@ -175,6 +180,7 @@ class Recorder:
     ) -> list[Tensor]:
         """Records a run of a graph over tensors and scalars of its types; its outputs are tensors
         at once. Raises `DeviceMismatch`, or why the session ended."""
+        self.windows.refuse(stream, "a compiled function")
         ids = []
         for tensor in inputs:
             if tensor.session is not self:
@@ -190,6 +196,56 @@ class Recorder:
         self._wake(ready)
         return [Tensor(id, type_, self) for id, type_ in zip(made, graph.outputs, strict=True)]
 
+    def launch(
+        self,
+        stream: StreamId,
+        kernel: KernelId,
+        grid: Grid,
+        tensors: Sequence[Tensor],
+        written: Sequence[bool],
+        params: bytes,
+    ) -> list[Tensor]:
+        """Records a launch of a kernel; what it writes are tensors at once, of the types of those
+        that were given for it."""
+        types = [tensor.type for tensor, writes in zip(tensors, written, strict=True) if writes]
+        with self._recording():
+            ids = [TensorId(next(self._tensor_ids)) for _ in types]
+            given = tuple([tensor.id for tensor in tensors])
+            here = self._locations.here(2)
+            self._add(LaunchKernel(stream, kernel, grid, given, tuple(ids), params, here))
+        return [Tensor(id, type_, self) for id, type_ in zip(ids, types, strict=True)]
+
+    def replay(
+        self,
+        stream: StreamId,
+        graph: CaptureId,
+        inputs: Sequence[tuple[int, Tensor]],
+        written: Sequence[int],
+        types: Sequence[TensorType],
+    ) -> list[Tensor]:
+        """Records a replay of a captured graph, with what is to be brought into its memory; what
+        it leaves in the memory of the numbers `written`, of those types, are tensors at once."""
+        with self._recording():
+            ids = [TensorId(next(self._tensor_ids)) for _ in written]
+            bound = tuple([(slot, tensor.id) for slot, tensor in inputs])
+            results = tuple(zip(written, ids, strict=True))
+            here = self._locations.here(2)
+            self._add(ReplayCapture(stream, graph, bound, results, here))
+        return [Tensor(id, type_, self) for id, type_ in zip(ids, types, strict=True)]
+
+    def new_id(self) -> int:
+        """An id out of the row of tensors, for a kernel or a captured graph; `drop` takes it."""
+        return next(self._tensor_ids)
+
+    def add(self, task: Task) -> None:
+        """Records another task."""
+        with self._recording():
+            self._add(task)
+
+    def ask(self, task: Task) -> None:
+        """Records a task whose reply is waited for and makes it go at once."""
+        self._add_at_once(task)
+
     def location(self) -> LocationId:
         """The line of the innermost caller outside the package."""
         with self._lock:
@@ -203,6 +259,7 @@ class Recorder:
         self, stream: StreamId, request: RequestId, type: TensorType, data: bytes | Upload
     ) -> Tensor:
         """Records a tensor made of bytes from here, which travel inside the task or apart."""
+        self.windows.refuse(stream, "an upload")
         inline, upload = (None, data) if isinstance(data, Upload) else (data, None)
         self._refuse_if_ended()
         with self._lock:
@@ -212,6 +269,7 @@ class Recorder:
 
     def read(self, stream: StreamId, request: RequestId, tensor: Tensor) -> None:
         """Records a read and makes it go at once: someone waits for the reply."""
+        self.windows.refuse(stream, "a read")
         self._add_at_once(ReadTensor(stream, request, tensor.id))
 
     def sync(self, request: RequestId) -> None:
@@ -288,6 +346,13 @@ class Recorder:
             dtype=dtype.name,
             instead=instead.name if instead else None,
         )
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        self._refuse_if_ended()
+        with self._lock:
+            self._refuse_if_ended()
+            yield
 
     def _add(self, task: Task, upload: Upload | None = None) -> None:
         """Under the lock."""

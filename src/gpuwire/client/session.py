@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,12 @@ from gpuwire.errors import (
     SessionError,
     UploadTooLarge,
 )
-from gpuwire.ids import StreamId, TensorId
+from gpuwire.ids import RequestId, StreamId, TensorId
 from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
 from gpuwire.ir.tensors import TensorType
 from gpuwire.telemetry.logs import Logger, open_logger
 from gpuwire.transport import PathInfo, Ticket
-from gpuwire.wire.messages import INLINE_BYTES, Close, Heartbeat
+from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
 from gpuwire.wire.records import to_record
 
 SNAPSHOT_BYTES = 1024 * 1024
@@ -213,6 +213,25 @@ class Session:
         except GpuwireError:
             self._pending.forget(request)
             raise
+
+    def ask(
+        self,
+        task: Callable[[RequestId], Task],
+        answer: type[Answer],
+        completion: Completion,
+        request: RequestId | None = None,
+    ) -> RequestId:
+        """Asks for something else: `task` of a request that is answered by an `answer`, which
+        `completion` gets (None for `Done`). `request` is one that was answered before and is asked
+        again."""
+        request = self.recorder.request() if request is None else request
+        self._pending.expect_answer(request, answer, completion)
+        try:
+            self.recorder.ask(task(request))
+        except GpuwireError:
+            self._pending.forget(request)
+            raise
+        return request
 
     def sync(self, completion: Completion) -> None:
         """Completes `completion` when all work recorded before has ended on the device."""

@@ -22,7 +22,13 @@ from gpuwire.ir.tensors import Scalar
 from gpuwire.wire.bindings import Bindings, LastRun, run_of
 from gpuwire.wire.codec import encode_definition, encode_task
 from gpuwire.wire.limits import DEFAULT_LIMITS
-from gpuwire.wire.messages import DefineGraph, ReadTensor, RunOperation, SyncStream, Task
+from gpuwire.wire.messages import (
+    DefineGraph,
+    ReadTensor,
+    RegisterTensor,
+    RunOperation,
+    Task,
+)
 from gpuwire.wire.packing import pack_value
 
 _STREAMS_MAX = 16
@@ -158,7 +164,9 @@ class GraphCache:
                     ops = stream.ops
                     if stream.number == stream_id or ops.find(tensor, ops.open) >= 0:
                         ready |= self._close_all(stream)
-            case SyncStream():
+            case RegisterTensor():
+                pass
+            case _:
                 ready = self._close_streams()
         return self._batches.add(task, upload) or ready
 
