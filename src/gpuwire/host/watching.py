@@ -133,6 +133,7 @@ class HostWatch:
             dropped,
             self._kernels.snapshots(),
             tuple(graph for facts in told for graph in facts.graphs),
+            time.process_time(),
         )
 
 

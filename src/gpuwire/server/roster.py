@@ -58,7 +58,12 @@ class Roster:
         totals = self._gone
         for present in self._present.values():
             totals = _plus(totals, present.session.facts())
-        return replace(totals, sessions=self._opened, refusals=self.refusals)
+        return replace(
+            totals,
+            sessions=self._opened,
+            refusals=self.refusals,
+            cpu_seconds=time.process_time(),
+        )
 
 
 def _plus(totals: Totals, facts: LinkFacts) -> Totals:

@@ -219,6 +219,7 @@ class Watching:
             said.pools,
             said.cache,
             said.kernels,
+            said.cpu_seconds,
         )
 
     # --- Showing ---

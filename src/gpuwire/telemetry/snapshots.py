@@ -155,6 +155,8 @@ class HostSnapshot:
     """Events for which there was none."""
     kernels: tuple[KernelSnapshot, ...]
     graphs: tuple[GraphSnapshot, ...]
+    cpu_seconds: float = 0.0
+    """Processor time of its process, on all cores, a software adapter's work included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,8 @@ class DeviceSnapshot:
     pools: tuple[PoolSnapshot, ...]
     cache: CacheCounts
     kernels: tuple[KernelSnapshot, ...]
+    cpu_seconds: float = 0.0
+    """As its device host says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,8 @@ class Totals:
     tasks: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    cpu_seconds: float = 0.0
+    """Processor time of the front's process."""
 
 
 @dataclass(frozen=True, slots=True)
