@@ -16,12 +16,14 @@ from gpuwire.client.batch import Batches
 from gpuwire.client.graph_cache import GraphCache
 from gpuwire.client.graph_cache.known import KnownGraphs
 from gpuwire.client.graph_cache.savings import Savings
+from gpuwire.client.op_by_op import OpByOp
+from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder
 from gpuwire.client.tensor import Tensor
 from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import NO_ATTRIBUTES
-from gpuwire.ir.graphs import InputRef, NodeRef, typed_graph
+from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, typed_graph
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.telemetry.logs import disabled_logger
@@ -171,6 +173,7 @@ class Program:
     server: IntegerServer = field(default_factory=IntegerServer)
     known: KnownGraphs | None = None
     now: float = 0.0
+    cached: bool = True
 
     def __post_init__(self) -> None:
         dropped: deque[TensorId] = deque()
@@ -188,9 +191,10 @@ class Program:
             savings=self.savings,
             known=self.known,
         )
+        self.recorded: dict[tuple[str, TensorType, TensorType], RecordedGraph] = {}
         self.recorder = Recorder(
-            self.cache,
-            dropped,
+            self.cache if self.cached else OpByOp(self.batches),
+            dropped if self.cached else told,
             lock=threading.RLock(),
             wake=lambda urgent: None,
             locations=self.lines,  # type: ignore[arg-type]
@@ -211,6 +215,27 @@ class Program:
         )
         self.meant[tensor.id] = value_of(name, values)
         return tensor
+
+    def run(
+        self, name: str, x: Tensor, y: Tensor, scalar: Scalar, *, stream: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """A run of a recorded graph: -x y combined with a number, and -x y, which is made before
+        it."""
+        key = (name, x.type, y.type)
+        if key not in self.recorded:
+            sources = (
+                NodeSource(OPERATIONS["negative"], (InputRef(0),), NO_ATTRIBUTES),
+                NodeSource(OPERATIONS["multiply"], (NodeRef(0), InputRef(1)), NO_ATTRIBUTES),
+                NodeSource(OPERATIONS[name], (NodeRef(1), ScalarRef(0, dt.int32)), NO_ATTRIBUTES),
+            )
+            graph = typed_graph((x.type, y.type), sources, (2, 1))
+            self.recorded[key] = self.recorder.recorded(graph, (LocationId(1),) * 3)
+        last, middle = self.recorder.run(StreamId(stream), self.recorded[key], (x, y), (scalar,))
+        negative = value_of("negative", (self.meant[x.id],))
+        self.meant[middle.id] = value_of("multiply", (negative, self.meant[y.id]))
+        values = (self.meant[middle.id], scalar_value(scalar))
+        self.meant[last.id] = value_of(name, values)
+        return last, middle
 
     def upload(self, *, stream: int = 0, type: TensorType = VECTOR) -> Tensor:
         self.uploads += 1

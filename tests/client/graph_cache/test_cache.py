@@ -15,6 +15,7 @@ from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.tensors import Scalar
+from gpuwire.wire.codec import encode_task
 from gpuwire.wire.messages import DropTensors, RegisterTensor, RunGraph, RunOperation
 
 ONE = Scalar(1, dt.int32)
@@ -60,7 +61,7 @@ ops = st.one_of(
 )
 others = st.builds(
     Other,
-    st.sampled_from(["delete", "upload", "read", "idle", "flush", "sync"]),
+    st.sampled_from(["delete", "upload", "read", "idle", "flush", "sync", "graph", "other graph"]),
     variables,
     st.sampled_from([0.0004, 0.002, 0.03, 0.2]),
     st.sampled_from([1, 3, 7]),
@@ -112,6 +113,15 @@ class Interpreter:
                 self.program.idle(other.seconds)
             case "flush":
                 self.program.flush()
+            case "graph" | "other graph":
+                first, second = (other.variable + 1) % VARIABLES, (other.variable + 2) % VARIABLES
+                self.variables[first], self.variables[second] = self.program.run(
+                    "add" if other.what == "graph" else "multiply",
+                    self.variable(other.variable),
+                    self.variable(first),
+                    Scalar(self.most_ops % 3, dt.int32),
+                    stream=stream,
+                )
             case "sync":
                 self.program.recorder.sync(self.program.recorder.request())
 
@@ -422,6 +432,39 @@ def test_a_graph_that_the_server_gave_up_is_told_again_and_nothing_is_lost() -> 
     assert program.savings.registered == 2
     assert program.savings.misses >= 7
     program.check_end([x, *kept])
+
+
+def test_a_recorded_graph_is_told_once_and_a_run_is_a_small_task() -> None:
+    program = Program()
+    x = program.upload()
+    for number in range(20):
+        x, y = program.run("add", x, x, Scalar(number, dt.int32))
+    program.flush()
+    runs = program.graph_tasks()
+    assert [run.definition is not None for run in runs] == [True, *[False] * 19]
+    assert {len(encode_task(run)) for run in runs[3:]} <= set(range(30))
+    assert program.savings.executions == 20
+    assert program.savings.registered == 1
+    program.check_end([x, y])
+
+
+def test_without_the_cache_a_recorded_graph_runs_op_by_op() -> None:
+    program = Program(cached=False)
+    x = program.upload()
+    for number in range(3):
+        x, y = program.run("add", x, x, Scalar(number, dt.int32))
+    program.check_end([x, y])
+    assert not program.graph_tasks()
+
+
+def test_a_recorded_graph_comes_after_the_ops_that_make_its_inputs() -> None:
+    program = Program()
+    x = program.upload()
+    here = program.op("negative", x)
+    there = program.op("add", x, ONE, stream=1)
+    y, z = program.run("add", here, there, ONE, stream=2)
+    program.read(y, stream=2)
+    program.check_end([x, here, there, y, z])
 
 
 def test_reads_of_what_waits_for_a_definition_are_answered() -> None:
