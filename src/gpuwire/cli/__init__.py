@@ -1,1 +1,1 @@
-"""The command line: `gpuwire serve`, `devices`, `ping`, `tune`, `token`, `version`."""
+"""The command line: `gpuwire serve`, `devices`, `ping`, `bench`, `tune`, `token`, `version`."""
