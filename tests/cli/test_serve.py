@@ -115,3 +115,33 @@ def test_a_cuda_allocator_is_taken_and_said_to_be_ignored(serving: Serving, tmp_
     assert serving.first_line(server)
     serving.stop(server, signal.SIGTERM)
     assert "memory.cuda.allocator 'async' is ignored" in (tmp_path / "memory.log").read_text()
+
+
+def test_a_dashboards_port_that_is_taken_is_named_before_anything_starts(
+    serving: Serving,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = serving.start("--port", "0", "--dashboard", str(port))
+        output, log = server.communicate(timeout=60)
+    assert server.returncode == 1
+    assert output == ""
+    (error,) = log.splitlines()
+    assert error.startswith(f"gpuwire: the dashboard cannot listen on 127.0.0.1:{port}: ")
+    assert "another port" in error
+
+
+def test_a_dashboard_without_its_libraries_says_what_to_install(
+    serving: Serving, tmp_path: Path
+) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('no uvicorn', name='uvicorn')\n")
+    program = "import sys; sys.path.insert(0, '.'); from gpuwire.cli.main import main; "
+    program += "raise SystemExit(main(['serve', '--dashboard', '0']))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        "gpuwire: the dashboard needs uvicorn, which is not installed: "
+        "pip install 'gpuwire[dashboard]'"
+    ]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuwire.cli.options import ConfigOption, JsonOption, StateDirOption
 from gpuwire.cli.printing import print_json
 from gpuwire.config import load_config
+from gpuwire.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from gpuwire.dashboard.serving import Dashboard
 
 
 def serve(
@@ -42,6 +46,14 @@ def serve(
             help="Name or address that the ticket carries; needed behind NAT or a name service.",
         ),
     ] = None,
+    dashboard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS:]PORT",
+            help="Serve a page about this server, and /metrics, here: for this machine only, or "
+            "on an address of a network, by TLS and behind the token.",
+        ),
+    ] = None,
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
@@ -57,7 +69,7 @@ def serve(
     The ticket is a secret: it holds a token. Ctrl-C or SIGTERM ends the server; its clients are
     told. The log goes to stderr.
 
-    Example: `gpuwire serve --port 4433 --device 0`
+    Example: `gpuwire serve --port 4433 --device 0 --dashboard 8433`
     """
     from gpuwire.server import Server, run
 
@@ -71,7 +83,11 @@ def serve(
     given = {name: value for name, value in arguments.items() if value is not None}
     server = Server(load_config(config, server=given))
 
+    page = _dashboard(dashboard) if dashboard is not None else None
+
     def announce(ready: Server) -> None:
+        if page is not None:
+            typer.echo(f"gpuwire: the dashboard is at {page.url}", err=True)
         if as_json:
             print_json({"ticket": ready.ticket, "port": ready.port})
         else:
@@ -83,5 +99,19 @@ def serve(
             ticket_file=ticket_file,
             on_ready=announce,
             until_eof_of=0 if until_stdin_closes else None,
+            beside=page.serve if page is not None else None,
         )
     )
+
+
+def _dashboard(text: str) -> Dashboard:
+    try:
+        from gpuwire.dashboard.address import Address
+        from gpuwire.dashboard.serving import Dashboard
+    except ImportError as error:
+        raise ServerStartError(
+            f"the dashboard needs {error.name}, which is not installed: "
+            "pip install 'gpuwire[dashboard]'",
+            reason=str(error),
+        ) from error
+    return Dashboard(Address.parse(text))

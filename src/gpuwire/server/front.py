@@ -15,13 +15,13 @@ from gpuwire.errors import (
     ServerStartError,
     ServerStopped,
 )
-from gpuwire.server.admission import Admission, Authorizer
+from gpuwire.server.admission import Admission, AdmissionRequest, Authorizer
 from gpuwire.server.advertising import advertised_host
 from gpuwire.server.reception import Reception, server_name
 from gpuwire.server.roster import Roster
 from gpuwire.server.supervision import ServedDevice
 from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
-from gpuwire.server.watching import Watching
+from gpuwire.server.watching import Sight, Watching, sight_of
 from gpuwire.telemetry.log_tail import LogTail
 from gpuwire.telemetry.logs import open_logger
 from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
@@ -91,6 +91,12 @@ class Server:
         that was revoked or an authorizer judges."""
         assert self._ticket is not None, "the server has not started"
         return self._ticket.format()
+
+    async def sight(self, token: str, address: str) -> Sight:
+        """What the holder of a token may watch; `address` is where it asks from. Raises as a
+        session would be refused, `TokenRejected` above all."""
+        request = AdmissionRequest(token, None, "a viewer", address)
+        return sight_of(await self._admission.authorize(request))
 
     async def start(self) -> None:
         """Listens and starts the device hosts; returns when sessions can be opened. Clients that

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 from gpuwire.errors import ServerStartError
@@ -19,10 +20,12 @@ async def run(
     ticket_file: Path | None = None,
     on_ready: Callable[[Server], None] | None = None,
     until_eof_of: int | None = None,
+    beside: Callable[[Server], AbstractAsyncContextManager[None]] | None = None,
 ) -> None:
-    """Starts the server, writes its ticket to `ticket_file` (atomically, mode 0600), calls
-    `on_ready`, and stops at SIGINT, SIGTERM, or the end of file descriptor `until_eof_of`: a pipe
-    whose other end the parent holds, so that the server never outlives it.
+    """Starts the server, enters `beside` (what runs as long as the server does), writes its ticket
+    to `ticket_file` (atomically, mode 0600), calls `on_ready`, and stops at SIGINT, SIGTERM, or the
+    end of file descriptor `until_eof_of`: a pipe whose other end the parent holds, so that the
+    server never outlives it.
 
     Call it in the main thread. Raises what `Server.start` raises, and `ServerStartError` if the
     ticket file cannot be written.
@@ -33,7 +36,8 @@ async def run(
         loop.add_signal_handler(number, told_to_stop.set)
     if until_eof_of is not None:
         _watch_for_eof(loop, until_eof_of, told_to_stop)
-    starting = asyncio.create_task(_start(server, ticket_file, on_ready))
+    running = AsyncExitStack()
+    starting = asyncio.create_task(_start(server, ticket_file, on_ready, beside, running))
     stopping = asyncio.create_task(told_to_stop.wait())
     try:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -47,13 +51,20 @@ async def run(
         stopping.cancel()
         if until_eof_of is not None:
             loop.remove_reader(until_eof_of)
+        await running.aclose()
         await server.stop()
 
 
 async def _start(
-    server: Server, ticket_file: Path | None, on_ready: Callable[[Server], None] | None
+    server: Server,
+    ticket_file: Path | None,
+    on_ready: Callable[[Server], None] | None,
+    beside: Callable[[Server], AbstractAsyncContextManager[None]] | None,
+    running: AsyncExitStack,
 ) -> None:
     await server.start()
+    if beside is not None:
+        await running.enter_async_context(beside(server))
     if ticket_file is not None:
         try:
             write_private(ticket_file, server.ticket)
