@@ -153,7 +153,13 @@ def test_the_same_array_twice_is_one_array_inside_and_out(make: Make) -> None:
 def test_numbers_are_computed_by_python_at_each_call(make: Make) -> None:
     def plain(x: gw.Array, rate: float, step: int) -> Any:
         decay = 1.0 / (1.0 + 0.1 * step)
-        return x - rate * decay, -rate, rate**2, step // 2 + (step % 3), abs(-step) << 1
+        return (
+            x - rate * decay,
+            -rate,
+            rate**2,
+            step // 2 + (step % 3),
+            (*divmod(step, 2), *divmod(9, step)),
+        )
 
     f = Counted(plain)
     x = make([1.0, 2.0])
@@ -214,6 +220,7 @@ def test_arithmetic_that_fails_names_its_line(make: Make) -> None:
         lambda x, n: x + np.asarray(n),
         lambda x, n: gw.asarray([n, 1]),
         lambda x, n: gw.arange(n),
+        lambda x, n: f"{n:.2f}",
     ],
 )
 def test_what_needs_a_number_now_names_static_argnames(make: Make, use: Any) -> None:

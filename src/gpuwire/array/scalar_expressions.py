@@ -191,6 +191,12 @@ class ScalarExpression:
     def __rmod__(self, other: object) -> Any:
         return self._reflected(operator.mod, other)
 
+    def __divmod__(self, other: object) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: object) -> Any:
+        return other // self, other % self
+
     def __pow__(self, other: object) -> Any:
         return self._with(operator.pow, other)
 
@@ -255,6 +261,11 @@ class ScalarExpression:
 
     def __ceil__(self) -> NoReturn:
         raise self.program.refusal("math.ceil()")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self.program.refusal(f"formatting it as {spec!r}")
+        return repr(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise self.program.refusal("a NumPy array of it")

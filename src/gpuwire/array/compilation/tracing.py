@@ -74,6 +74,14 @@ class TracingDevice:
     def __repr__(self) -> str:
         return f"<{self.target!r}, tracing {self.function}>"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{name!r} of a device cannot be had while {self.function} is traced; use it outside "
+            "of the compiled function",
+            name=name,
+            obj=self,
+        )
+
     @property
     def info(self) -> NamedDevice:
         return self.target.info
