@@ -192,12 +192,12 @@ def _trust(ticket: Ticket, authority: Path | None) -> Trust:
 
 
 def _options(config: RemoteConfig) -> TransportOptions:
-    if config.quic_engine == "qh3":
-        raise ConfigError(
-            'remote.quic_engine "qh3" is not available in this version: use "auto" or "aioquic"',
-            key="remote.quic_engine",
-        )
-    return TransportOptions(engine=config.quic_engine)
+    return TransportOptions(
+        engine=config.quic_engine,
+        segmentation_offload=config.segmentation_offload,
+        datagram_bytes=config.datagram_bytes,
+        logger=open_logger(config.logger, "link"),
+    )
 
 
 def _client_name() -> str:

@@ -74,9 +74,11 @@ class RemoteConfig(Section):
     flush_bytes_threshold: Count = 1024 * 1024
     """… or this many bytes of tensor data, whichever comes first."""
     segmentation_offload: bool = False
-    """Let the kernel cut datagrams (UDP GSO/GRO, Linux). No effect in this version."""
+    """Let the kernel cut bursts into datagrams (UDP GSO, Linux), as long as the path bears it."""
+    datagram_bytes: Annotated[int, Field(ge=1_200, le=64_000)] | None = None
+    """The largest datagram to probe for; None leaves it to the path: 8,952, on loopback 64,000."""
     quic_engine: QuicEngine = "auto"
-    """qh3 is refused where it would be used: this version has aioquic only."""
+    """auto is aioquic. qh3 needs the extra `fast`; either engine talks to the other."""
     graph_cache: bool = True
     """Send repeated runs of operations once and call them by id afterwards. No effect in this
     version: each operation is sent."""

@@ -11,8 +11,14 @@ from gpuwire.config import QuicEngine, RemoteConfig
 
 KIB = 1024
 
+Value = int | str | None
+"""Of a setting; None is a key left out."""
+
 FLUSH_THRESHOLDS = (1, 4, 16, 64, 256)
 """Tasks. Below 4 nothing is batched; above 256 a batch is longer than any burst of ours."""
+
+DATAGRAM_BYTES = (1_452, 8_952)
+"""What Ethernet carries of IPv6 and UDP, plain and in jumbo frames."""
 
 FLUSH_BYTES_THRESHOLDS = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
 
@@ -25,6 +31,7 @@ class Candidate:
     flush_bytes_threshold: int
     segmentation_offload: bool
     quic_engine: QuicEngine
+    datagram_bytes: int | None
 
     @classmethod
     def of(cls, remote: RemoteConfig) -> Candidate:
@@ -34,6 +41,7 @@ class Candidate:
             remote.flush_bytes_threshold,
             remote.segmentation_offload,
             remote.quic_engine,
+            remote.datagram_bytes,
         )
 
     def applied_to(self, remote: RemoteConfig) -> RemoteConfig:
@@ -41,16 +49,17 @@ class Candidate:
         shows no progress of its own."""
         return remote.model_copy(update={**self.settings(), "progress": "off"})
 
-    def settings(self) -> dict[str, int | str]:
+    def settings(self) -> dict[str, Value]:
         """Keys of `[remote]` and their values."""
         return {
             "flush_threshold": self.flush_threshold,
             "flush_bytes_threshold": self.flush_bytes_threshold,
             "segmentation_offload": self.segmentation_offload,
             "quic_engine": self.quic_engine,
+            "datagram_bytes": self.datagram_bytes,
         }
 
-    def changes_from(self, other: Candidate) -> dict[str, int | str]:
+    def changes_from(self, other: Candidate) -> dict[str, Value]:
         """The settings that differ from `other`'s."""
         theirs = other.settings()
         return {key: value for key, value in self.settings().items() if value != theirs[key]}
@@ -58,7 +67,10 @@ class Candidate:
     def with_link_of(self, other: Candidate) -> Candidate:
         """These thresholds over the other's way of sending."""
         return replace(
-            self, segmentation_offload=other.segmentation_offload, quic_engine=other.quic_engine
+            self,
+            segmentation_offload=other.segmentation_offload,
+            quic_engine=other.quic_engine,
+            datagram_bytes=other.datagram_bytes,
         )
 
 
@@ -85,13 +97,15 @@ class Space:
 
 
 def links_here() -> tuple[Candidate, ...]:
-    """The ways of sending that this machine has, other than the default one."""
+    """The ways of sending that this machine has: engines with and without offload, and smaller
+    datagrams than would be found by probing, sent as the default sends."""
     engines: list[QuicEngine] = ["aioquic"]
     if importlib.util.find_spec("qh3") is not None:
         engines.append("qh3")
     offloads = (False, True) if sys.platform == "linux" else (False,)
     ways = product(engines, offloads)
-    return tuple(
+    sent = [
         replace(DEFAULT, quic_engine=engine, segmentation_offload=offload)
         for engine, offload in ways
-    )
+    ]
+    return (*sent, *(replace(DEFAULT, datagram_bytes=size) for size in DATAGRAM_BYTES))

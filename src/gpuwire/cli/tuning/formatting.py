@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwire.cli.tuning.candidates import Candidate
+from gpuwire.cli.tuning.candidates import Candidate, Value
 from gpuwire.cli.tuning.comparing import Spread, percent
 from gpuwire.telemetry.quantities import in_bytes
 
@@ -16,11 +16,14 @@ def gain(advantage: Spread) -> str:
 def spelled(candidate: Candidate, other: Candidate) -> str:
     """What a candidate sets otherwise than another, as `gpuwire.toml` would say it."""
     changes = candidate.changes_from(other)
-    return ", ".join(f"{key} = {toml_value(value)}" for key, value in changes.items())
+    return ", ".join(
+        f"{key} = {toml_value(value)}" if value is not None else f"no {key}"
+        for key, value in changes.items()
+    )
 
 
-def toml_value(value: int | str) -> str:
-    """As it stands in a TOML file."""
+def toml_value(value: Value) -> str:
+    """Not None. As it stands in a TOML file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
@@ -29,7 +32,9 @@ def toml_value(value: int | str) -> str:
 def link_name(candidate: Candidate) -> str:
     """The way of sending, in a few words."""
     offload = " with offload" if candidate.segmentation_offload else ""
-    return f"{candidate.quic_engine}{offload}"
+    size = candidate.datagram_bytes
+    datagrams = f", datagrams of {size:,} bytes" if size is not None else ""
+    return f"{candidate.quic_engine}{offload}{datagrams}"
 
 
 def thresholds_name(candidate: Candidate) -> str:

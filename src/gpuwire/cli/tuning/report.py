@@ -104,7 +104,9 @@ def _setting(outcome: Outcome) -> str:
     changes = outcome.recommended.changes_from(DEFAULT)
     if not changes:
         return ""
-    lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in changes.items())
+    lines = "".join(
+        f"{key} = {toml_value(value)}\n" for key, value in changes.items() if value is not None
+    )
     return f"<p>In <code>gpuwire.toml</code>:</p>\n<pre>[remote]\n{escape(lines)}</pre>"
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -17,9 +18,12 @@ from gpuwire.cli.tuning.formatting import link_name, thresholds_name
 from gpuwire.cli.tuning.measuring import Measurer
 from gpuwire.cli.tuning.search import Search, Stage
 from gpuwire.cli.tuning.state import Run, State, write_state
+from gpuwire.client import Device
 from gpuwire.errors import ConfigError, ConnectError, NotSupported, SessionError
+from gpuwire.transport import PathInfo
 
 RUNS_OF_A_LENGTH = 10
+SETTLING_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +39,31 @@ def find_links(measurer: Measurer) -> Links:
     """The ways of sending that work between here and the server, and differ from the default one.
     Raises as `connect` where not even the default one works."""
     with measurer.open(DEFAULT) as device:
-        known = {(device.path.engine, False)}
+        path = _settled(device)
+        known = {(path.engine, False, path.datagram_bytes)}
     usable, refused = [], []
     for candidate in links_here():
         try:
             with measurer.open(candidate) as device:
-                path = device.path
+                path = _settled(device)
         except (ConfigError, NotSupported) as error:
             refused.append(f"{link_name(candidate)}: {error}")
             continue
-        wants, has = candidate.segmentation_offload, path.offload.state != "off"
+        wants, has = candidate.segmentation_offload, path.offload.state in ("on", "on trial")
         if wants and not has:
             refused.append(f"{link_name(candidate)}: {path.offload.reason}")
-        elif (path.engine, has) not in known:
-            known.add((path.engine, has))
+        elif (path.engine, has, path.datagram_bytes) not in known:
+            known.add((path.engine, has, path.datagram_bytes))
             usable.append(candidate)
     return Links(tuple(usable), tuple(refused))
+
+
+def _settled(device: Device) -> PathInfo:
+    """The path once something long has gone over it: by then it has found its datagram size, and
+    whether offload works."""
+    device.upload(np.zeros(SETTLING_BYTES, np.uint8))
+    device.sync()
+    return device.path
 
 
 def run(

@@ -52,9 +52,13 @@ def write_setting(file: Path, candidate: Candidate) -> tuple[str, ...]:
     defaults = Candidate.of(RemoteConfig()).settings()
     changed = []
     for key, value in candidate.settings().items():
-        if remote.get(key, defaults[key]) != value:
+        if remote.get(key, defaults[key]) == value:
+            continue
+        changed.append(key)
+        if value is None:
+            del remote[key]
+        else:
             remote[key] = value
-            changed.append(key)
     if not changed:
         return ()
     if "remote" not in document:
