@@ -22,6 +22,7 @@ from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar
 from gpuwire.transport import Ticket
+from gpuwire.wire.device_tasks import GraphDescribed
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 """What may be recorded and unsent. Recording cannot wait here, so beyond it is refused."""
@@ -121,9 +122,10 @@ class AsyncDevice(AsyncFace):
 
     async def describe_graph(self, graph: RecordedGraph) -> str:
         """As `Device.describe_graph`."""
-        reply: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[GraphDescribed] = asyncio.get_running_loop().create_future()
         self._session.describe(graph, reply)
-        return str(await self._answer(reply, "plan"))
+        answer: GraphDescribed = await self._answer(reply, "plan")
+        return answer.text
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment. The array is copied, whatever its

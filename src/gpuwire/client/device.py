@@ -34,6 +34,7 @@ from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar
 from gpuwire.transport import Ticket
+from gpuwire.wire.device_tasks import GraphDescribed
 from gpuwire.wire.messages import DeviceInfo
 
 T = TypeVar("T")
@@ -166,7 +167,8 @@ class Device(SyncFace):
         Waits. Raises what planning the graph raises, and as `read`."""
         reply = ThreadReply()
         self._session.describe(graph, reply)
-        return str(self._answer(reply, "plan"))
+        answer: GraphDescribed = self._answer(reply, "plan")
+        return answer.text
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment; the array may be changed afterwards.
@@ -199,8 +201,10 @@ class Device(SyncFace):
             reply = ThreadReply()
             transfer = Transfer(tensor.type.nbytes)
             self._session.read(self._stream(), tensor, reply, transfer)
-            return self._answer(reply, "read", transfer)
-        return self._answer(reply, "read")
+            array: HostArray = self._answer(reply, "read", transfer)
+        else:
+            array = self._answer(reply, "read")
+        return array
 
     def copy_to_host_async(self, tensor: Tensor) -> None:
         """Asks for the tensor's values and does not wait: a later `read` finds them here, or waits
@@ -259,14 +263,13 @@ class Device(SyncFace):
 
     def _answer(
         self, reply: ThreadReply | HostCopy, what: str, transfer: Transfer | None = None
-    ) -> HostArray:
+    ) -> Any:
         try:
-            answer: HostArray = self._wait(reply, "read from", self._request_timeout, transfer)
+            return self._wait(reply, "read from", self._request_timeout, transfer)
         except TimeoutError as error:
             if reply.is_completed or self._request_timeout is None:
                 raise
             raise timed_out(what, self._session, self._request_timeout) from error
-        return answer
 
     def _wait(
         self,

@@ -17,7 +17,6 @@ from gpuwire.client.transfers import Transfer
 from gpuwire.errors import GpuwireError, MalformedMessage, UnexpectedMessage
 from gpuwire.ids import RequestId
 from gpuwire.ir.tensors import TensorType
-from gpuwire.wire.device_tasks import GraphDescribed
 from gpuwire.wire.messages import Answer, BulkHeader, Done, Failed, TensorData
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
@@ -111,9 +110,6 @@ class PendingReplies:
                     pending.type is None and pending.answer is Done, "Done in answer to a question"
                 )
                 self._complete(reply.request, pending)
-            case GraphDescribed(_, text):
-                _refuse_unless(pending.type is None, "a plan in answer to a read")
-                self._complete(reply.request, pending, answer=text)
             case TensorData(data=None):
                 self._check_type(pending, reply)
                 pending.data_replied = True

@@ -32,7 +32,7 @@ from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpDef, Operand
 from gpuwire.ir.tensors import Scalar, TensorType
-from gpuwire.wire.device_tasks import DescribeGraph, Grid, LaunchKernel, ReplayCapture
+from gpuwire.wire.device_tasks import Grid, LaunchKernel, ReplayCapture
 from gpuwire.wire.messages import (
     ReadTensor,
     RegisterTensor,
@@ -275,10 +275,6 @@ class Recorder:
     def sync(self, request: RequestId) -> None:
         """Records a sync of every stream and makes it go at once."""
         self._add_at_once(SyncStream(None, request))
-
-    def describe(self, request: RequestId, graph: RecordedGraph) -> None:
-        """Asks for a graph's plan, at once."""
-        self._add_at_once(DescribeGraph(request, graph.definition))
 
     def request(self) -> RequestId:
         """A new request id."""

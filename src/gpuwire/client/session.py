@@ -49,6 +49,7 @@ from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
 from gpuwire.ir.tensors import TensorType
 from gpuwire.telemetry.logs import Logger, open_logger
 from gpuwire.transport import PathInfo, Ticket
+from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
 from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
 from gpuwire.wire.records import to_record
 
@@ -244,14 +245,11 @@ class Session:
             raise
 
     def describe(self, graph: RecordedGraph, completion: Completion) -> None:
-        """Asks for the plan by which the server runs a graph; `completion` gets it as text."""
-        request = self.recorder.request()
-        self._pending.expect(request, None, completion)
-        try:
-            self.recorder.describe(request, graph)
-        except GpuwireError:
-            self._pending.forget(request)
-            raise
+        """Asks for the plan by which the server runs a graph; `completion` gets a
+        `GraphDescribed`."""
+        self.ask(
+            lambda request: DescribeGraph(request, graph.definition), GraphDescribed, completion
+        )
 
     def upload(
         self,
