@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpuwire.cli.main import app, main
 
-COMMANDS = ["serve", "devices", "ping", "version", "token list", "token add", "token revoke"]
+COMMANDS = ["serve", "devices", "ping", "top", "version", "token list", "token add", "token revoke"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

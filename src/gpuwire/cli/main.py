@@ -12,7 +12,7 @@ from importlib.metadata import version as version_of
 
 import typer
 
-from gpuwire.cli import bench, devices, ping, serve, tokens, tune
+from gpuwire.cli import bench, devices, ping, serve, tokens, top, tune
 from gpuwire.cli.printing import print_json
 from gpuwire.errors import GpuwireError
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("devices")(devices.devices)
 app.command("ping")(ping.ping)
+app.command("top")(top.top)
 app.command("bench")(bench.bench)
 app.command("tune")(tune.tune)
 app.add_typer(tokens.app, name="token")
