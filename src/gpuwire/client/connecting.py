@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
-    ConfigError,
     ConnectError,
     ConnectTimeout,
     GpuwireError,
@@ -24,6 +23,7 @@ from gpuwire.errors import (
     UnexpectedMessage,
 )
 from gpuwire.ids import SessionId
+from gpuwire.telemetry.logs import open_logger
 from gpuwire.transport import (
     AuthorityFile,
     Connection,
