@@ -72,6 +72,7 @@ def serve(
     Example: `gpuwire serve --port 4433 --device 0 --dashboard 8433`
     """
     from gpuwire.server import Server, run
+    from gpuwire.transport import loop_factory
 
     arguments: dict[str, Any] = {
         "host": host,
@@ -93,15 +94,15 @@ def serve(
         else:
             typer.echo(ready.ticket)
 
-    asyncio.run(
-        run(
-            server,
-            ticket_file=ticket_file,
-            on_ready=announce,
-            until_eof_of=0 if until_stdin_closes else None,
-            beside=page.serve if page is not None else None,
-        )
+    serving = run(
+        server,
+        ticket_file=ticket_file,
+        on_ready=announce,
+        until_eof_of=0 if until_stdin_closes else None,
+        beside=page.serve if page is not None else None,
     )
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serving)
 
 
 def _dashboard(text: str) -> Dashboard:

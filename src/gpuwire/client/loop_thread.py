@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from gpuwire.client.waiting import ThreadReply
 from gpuwire.errors import DeviceClosed
+from gpuwire.transport import loop_factory
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ class LoopThread:
     """A daemon thread that runs an event loop until `stop`."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop_factory()()
         self._posting = threading.Lock()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

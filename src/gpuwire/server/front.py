@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gpuwire.config import Config, state_directory
 from gpuwire.errors import (
-    ConfigError,
     GpuwireError,
     NoAdapter,
     NoSuchDevice,
@@ -52,10 +51,6 @@ class Server:
         """`devices` are numbers from `gpuwire devices`; empty is all. Clients see them numbered
         anew from 0, in this order. `authorizer` replaces the token check."""
         server = config.server
-        if config.remote.quic_engine == "qh3":
-            message = 'remote.quic_engine "qh3" is not available yet: use "auto" or "aioquic"'
-            raise ConfigError(message, key="remote.quic_engine")
-        self._engine = config.remote.quic_engine
         self.config = config
         self._host = server.host if host is None else host
         self._wanted_port = server.port if port is None else port
@@ -208,7 +203,11 @@ class Server:
         self._reception = reception
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(
-            engine=self._engine, idle_timeout_seconds=max(silence, LEAST_IDLE_SECONDS)
+            engine=remote.quic_engine,
+            segmentation_offload=remote.segmentation_offload,
+            datagram_bytes=remote.datagram_bytes,
+            idle_timeout_seconds=max(silence, LEAST_IDLE_SECONDS),
+            logger=self._logger,
         )
         handler = reception.receive
         self._listener = await listen(self._host, self._wanted_port, identity, handler, options)

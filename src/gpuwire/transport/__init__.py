@@ -1,12 +1,14 @@
 """QUIC transport: connections, streams with back-pressure, identities and tickets.
 
-The only package that names aioquic. Everything here runs in one event loop's thread.
+The only package that names aioquic and qh3. Everything here runs in one event loop's thread.
 """
 
 from gpuwire.transport.connecting import connect
 from gpuwire.transport.connection import Connection
 from gpuwire.transport.identity import IDENTITY_FILE, Identity
 from gpuwire.transport.listener import Listener, listen
+from gpuwire.transport.loops import loop_factory
+from gpuwire.transport.offload import OffloadInfo
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.path import PathInfo, RoundTrip
 from gpuwire.transport.streams import ReceiveStream, SendStream, Stream
@@ -19,6 +21,7 @@ __all__ = [
     "Connection",
     "Identity",
     "Listener",
+    "OffloadInfo",
     "PathInfo",
     "PinnedKey",
     "ReceiveStream",
@@ -30,5 +33,6 @@ __all__ = [
     "Trust",
     "connect",
     "listen",
+    "loop_factory",
     "make_token",
 ]

@@ -20,7 +20,7 @@ from gpuwire.transport.closing import connect_error
 from gpuwire.transport.connection import MAPPED_IPV4, Connection
 from gpuwire.transport.datagrams import DatagramSocket
 from gpuwire.transport.engine import Address, Datagram, Terminated
-from gpuwire.transport.engine_aioquic import client_engine
+from gpuwire.transport.engines import check_engine, client_engine
 from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.trust import Trust
@@ -49,8 +49,10 @@ async def connect(
 
     Raises `ServerNotFound`, `ServerRefused`, `ServerUnreachable`, `WrongFingerprint`,
     `VersionMismatch` (a server, but not gpuwire's), `QuotaExceeded` (the listener is full),
-    `ConnectTimeout` (silence for the idle timeout) or `ConnectError`.
+    `ConnectTimeout` (silence for the idle timeout), `ConnectError`, or `ConfigError` where the
+    wanted engine is not installed.
     """
+    check_engine(options)
     addresses = await _look_up(host, port)
     failures: list[ConnectError] = []
     waiting = list(addresses)

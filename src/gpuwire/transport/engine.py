@@ -21,6 +21,14 @@ CONNECTION_REFUSED = 0x2
 INVALID_TOKEN = 0xB
 """Error codes of QUIC (RFC 9000 section 20.1)."""
 
+CRYPTO_ERROR = 0x100
+"""TLS alerts become QUIC error codes from here on (RFC 9001 section 4.8)."""
+
+CERTIFICATE_ALERTS = frozenset(CRYPTO_ERROR + alert for alert in (42, 43, 44, 45, 46, 48))
+NO_APPLICATION_PROTOCOL = CRYPTO_ERROR + 120
+HANDSHAKE_FAILURE = CRYPTO_ERROR + 40
+"""What aioquic sends where no protocol is shared, in place of no_application_protocol."""
+
 Address = Any
 """A socket address as `socket.recvfrom` returns it, of IPv4 or IPv6."""
 

@@ -10,7 +10,10 @@ from aioquic.quic.configuration import QuicConfiguration
 
 from gpuwire.transport.engine import (
     ALPN,
+    CERTIFICATE_ALERTS,
     CONNECTION_ID_BYTES,
+    HANDSHAKE_FAILURE,
+    NO_APPLICATION_PROTOCOL,
     Address,
     ConnectionIdIssued,
     ConnectionIdRetired,
@@ -29,14 +32,6 @@ from gpuwire.transport.identity import Identity
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
 from gpuwire.transport.path import RoundTrip
 from gpuwire.transport.trust import PinnedKey, Trust
-
-CRYPTO_ERROR = 0x100
-"""TLS alerts become QUIC error codes from here on (RFC 9001 section 4.8)."""
-
-CERTIFICATE_ALERTS = frozenset(CRYPTO_ERROR + alert for alert in (42, 43, 44, 45, 46, 48))
-NO_APPLICATION_PROTOCOL = CRYPTO_ERROR + 120
-HANDSHAKE_FAILURE = CRYPTO_ERROR + 40
-"""What aioquic sends where no protocol is shared, in place of no_application_protocol."""
 
 
 class AioquicEngine:

@@ -78,6 +78,20 @@ class Quic(SchedulingQuic):
                 datagrams += self._size_probe(size, now)
         return datagrams
 
+    def _write_handshake(self, builder: QuicPacketBuilder, epoch: tls.Epoch, now: float) -> None:
+        super()._write_handshake(builder, epoch, now)
+        if (
+            self._is_client
+            and epoch == tls.Epoch.INITIAL
+            and builder._packet is not None
+            and not builder.packet_is_empty
+            and not self._cryptos[tls.Epoch.HANDSHAKE].send.is_valid()
+        ):
+            # aioquic pads the first datagram behind its packet. That is allowed, but qh3's server
+            # does not count it towards what it may send before the address is proven.
+            frame = builder.start_frame(QuicFrameType.PADDING)
+            frame.push_bytes(bytes(max(0, builder.remaining_flight_space)))
+
     # --- The handshake, and the end -----------------------------------------------------------
 
     def _initialize(self, peer_cid: bytes) -> None:

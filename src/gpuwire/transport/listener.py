@@ -20,7 +20,7 @@ from gpuwire.transport.engine import (
     Datagram,
     Terminated,
 )
-from gpuwire.transport.engine_aioquic import server_engine
+from gpuwire.transport.engines import check_engine, server_engine
 from gpuwire.transport.first_flight import (
     AddressProof,
     FirstFlight,
@@ -69,8 +69,10 @@ async def listen(
     `handler(connection)` runs as a task for each connection that completed its handshake. When it
     returns, the connection is closed; when it raises a `GpuwireError`, the client is told its
     message; of any other exception the loop's exception handler is told, and not the client.
-    `::` takes IPv4 clients too. Raises `ServerStartError` when the address cannot be bound.
+    `::` takes IPv4 clients too. Raises `ServerStartError` when the address cannot be bound,
+    `ConfigError` where the wanted engine is not installed.
     """
+    check_engine(options)
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)

@@ -20,7 +20,7 @@ LARGEST_DATAGRAM_BYTES = 64_000
 LARGEST_ROUTED_DATAGRAM_BYTES = 8_952
 """What is probed for off loopback: jumbo frames of 9,000 bytes, less IPv6's and UDP's headers."""
 
-EngineName = Literal["auto", "aioquic"]
+EngineName = Literal["auto", "aioquic", "qh3"]
 
 
 @dataclass(frozen=True, slots=True)
