@@ -6,9 +6,9 @@ import os
 import stat
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuwire.cli.tuning.candidates import Candidate
+from gpuwire.cli.tuning.candidates import Candidate, Value
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import ArgumentError, ConfigError
 
@@ -57,14 +57,38 @@ def write_setting(file: Path, candidate: Candidate) -> tuple[str, ...]:
         changed.append(key)
         if value is None:
             del remote[key]
-        else:
+        elif key in remote:
             remote[key] = value
+        else:
+            _add(remote, key, value)
     if not changed:
         return ()
     if "remote" not in document:
         document["remote"] = remote
     _replace(file, tomlkit.dumps(document))
     return tuple(changed)
+
+
+def _add(table: Any, key: str, value: Value) -> None:
+    """tomlkit puts a new key behind the comment that stands before the next table. It belongs
+    before that, behind the table's last key."""
+    from tomlkit.items import Table
+
+    if not isinstance(table, Table):
+        table[key] = value
+        return
+    body = table.value.body
+    indents = [(inner, inner.trivia.indent) for _, inner in body if isinstance(inner, Table)]
+    table[key] = value
+    place = next(place for place, (name, _) in enumerate(body) if name and name.key == key)
+    start = place
+    while start and body[start - 1][0] is None:
+        start -= 1
+    if 0 < start < place:
+        for inner, indent in indents:
+            inner.trivia.indent = indent
+        body[place][1].trivia.trail = "\n"
+        body[start : place + 1] = [body[place], *body[start:place]]
 
 
 def _tomlkit() -> ModuleType:
