@@ -65,7 +65,7 @@ class Browser:
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attach = {"targetId": target, "flatten": True}
         self._session = self._call("Target.attachToTarget", attach)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Performance"):
+        for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
     def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
