@@ -189,11 +189,13 @@ class SessionLost(SessionError):
 
 
 class DeviceLost(SessionError):
-    """The GPU, its driver or the process that owns it died; the session's tensors are gone."""
+    """The GPU, its driver or the process that owns it died; the session's tensors are gone.
+    `kernel` is the session's own that it died of, where that is known."""
 
     code = 43
     device: int | None
     reason: str | None
+    kernel: str | None
 
 
 class DeviceClosed(SessionError):

@@ -88,6 +88,7 @@ class HostSession:
         self.face = DeviceFace(
             self.number, device, self._dataflow, self._box, self._reply, ends.limits
         )
+        self._dataflow.tensors.drop_other = self.face.drop
         self._frames: deque[tuple[int, bytes]] = deque()
         """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
         a tenth of the memory."""
@@ -205,8 +206,7 @@ class HostSession:
                 self._sync(task)
             case DropTensors(tensors):
                 for tensor_id in tensors:
-                    if not self._dataflow.tensors.drop(tensor_id):
-                        self.face.drop(tensor_id)
+                    self._dataflow.tensors.drop(tensor_id)
             case _:
                 self.face.run(task)
 

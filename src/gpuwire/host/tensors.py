@@ -108,6 +108,8 @@ class TensorTable:
 
     def __init__(self) -> None:
         self._tensors: dict[TensorId, Tensor] = {}
+        self.drop_other: Callable[[int], None] = lambda _: None
+        """Lets go of what has an id out of the same row and is no tensor."""
 
     def __len__(self) -> int:
         return len(self._tensors)
@@ -125,9 +127,10 @@ class TensorTable:
             raise MalformedMessage(f"tensor {tensor_id} exists already", what="tensor id")
         self._tensors[tensor_id] = tensor
 
-    def drop(self, tensor_id: TensorId) -> bool:
-        """Forgets a tensor; work that waits for it keeps it. False if there is none of that id."""
-        return self._tensors.pop(tensor_id, None) is not None
+    def drop(self, tensor_id: TensorId) -> None:
+        """Forgets a tensor; work that waits for it keeps it. An unknown id is no error."""
+        if self._tensors.pop(tensor_id, None) is None:
+            self.drop_other(tensor_id)
 
     def clear(self) -> None:
         self._tensors.clear()

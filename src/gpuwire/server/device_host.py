@@ -82,6 +82,8 @@ class DeviceHost:
         self._ready: asyncio.Future[HostFacts] = asyncio.get_running_loop().create_future()
         self._failure: GpuwireError | None = None
         self._kill_reason: str | None = None
+        self.is_excused = False
+        """Whether it died of a session's kernel, and not of itself. Known once it has ended."""
         self._sessions: dict[int, HostedSession] = {}
         self._ending: dict[int, asyncio.Future[int]] = {}
         self._opened = 0
@@ -237,6 +239,7 @@ class DeviceHost:
         with self._memory.black_box as memory:
             words = BlackBox(memory).last_words()
         reason = self._reason(words)
+        self.is_excused = words.verdict is not None or bool(words.kernel)
         if not self._ready.done():
             self._ready.set_exception(self._failure or DeviceLost(reason, reason=reason))
             self._ready.exception()
@@ -302,9 +305,10 @@ def _blame(words: LastWords, session: int, reason: str) -> GpuwireError | None:
         return words.verdict
     if session == words.session and words.kernel:
         return DeviceLost(
-            f"{reason} while it handed kernel {words.kernel!r} of this session to the device; every "
-            "array of this session is lost, connect again",
+            f"{reason} over kernel {words.kernel!r} of this session, which it was handing to the "
+            "device; every array of this session is lost, connect again",
             reason=reason,
+            kernel=words.kernel,
         )
     return None
 

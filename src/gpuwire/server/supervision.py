@@ -39,6 +39,9 @@ class ServedDevice:
         """A host is ready, or none ever will be."""
         self._deaths: deque[float] = deque()
         self._stopping = False
+        self._is_excused = False
+        """The last host died of what a session gave it, which says nothing of the device: it does
+        not count as one of its deaths."""
         self._supervising: asyncio.Task[None] | None = None
 
     @property
@@ -107,6 +110,9 @@ class ServedDevice:
                 self._give_up(failure or self._lost(reason))
                 return
             self._logger.basic(f"device {self.index}: {reason}")
+            if self._is_excused:
+                pause = FIRST_PAUSE_SECONDS
+                continue
             restarts = self._count_death()
             if restarts > self._config.server.max_host_restarts:
                 self._logger.basic(f"device {self.index} is given up after {restarts - 1} restarts")
@@ -135,6 +141,7 @@ class ServedDevice:
         except TimeoutError:
             host.kill(f"had not opened its device after {START_SECONDS:g} s")
         reason = await ended
+        self._is_excused = host.is_excused
         self._host = None
         self._decided.clear()
         return failure, reason
