@@ -89,6 +89,7 @@ def test_memory_that_nothing_needs_is_let_go_of_on_the_way(machine: Machine) -> 
         [((6, 1), 0)],
         KernelCache(),
         device_facts(machine.server.utilities().properties),
+        fuse=False,
     )
     made = {step.slot for step in plan.steps if isinstance(step, AllocateStep)}
     released = {slot for step in plan.steps if isinstance(step, ReleaseStep) for slot in step.slots}

@@ -5,10 +5,12 @@ copied to workgroup memory, converted to the type the product is computed in, an
 multiplies its own rows and columns out of it into registers. The registers are named variables,
 written out by this generator: an array indexed by a loop variable would live in memory.
 
-Results are written in the accumulator's type, which fills a word at least; lowering converts where
-the result's type is narrower. Parameters, in words: M, N, K, the number of slices, the
-tiles along M and along N, the batches; offset, row stride and column stride of the left operand,
-then of the right; lengths of the batch dimensions, then the left's batch strides, then the right's.
+Results are written in the accumulator's type, which fills a word at least, or as an epilogue has
+them; lowering converts where the result's type is narrower.
+
+Parameters, in words: M, N, K, the number of slices, the tiles along M and along N, the batches;
+offset, row stride and column stride of the left operand, then of the right; lengths of the batch
+dimensions, then the left's batch strides, then the right's; the epilogue's.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.matmul_epilogue import MatmulEpilogue, plain_epilogue, write_store
+from gpuwire.kernels.programs import name_of_steps
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
@@ -65,6 +69,7 @@ class MatmulSpec:
     accumulate: DType
     batch_rank: int
     tile: Tile
+    epilogue: MatmulEpilogue | None = None
 
 
 def matmul_accumulator(result: DType) -> DType:
@@ -76,6 +81,12 @@ def matmul_accumulator(result: DType) -> DType:
     return result
 
 
+def named_matmul(epilogue: MatmulEpilogue | None) -> str:
+    """The operations, for errors and profiles."""
+    after = name_of_steps(epilogue.steps) if epilogue else ""
+    return f"matmul_{after}" if after else "matmul"
+
+
 def matmul_kernel(spec: MatmulSpec) -> Kernel:
     """The kernel of a product."""
     tile, types = spec.tile, shader_type(spec.accumulate)
@@ -84,7 +95,7 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
         for side in (spec.left, spec.right)
     )
     writer = KernelWriter(
-        f"matmul__{spec.left.dtype.name}_{spec.right.dtype.name}__{spec.accumulate.name}"
+        f"{named_matmul(spec.epilogue)}__{spec.left.dtype.name}_{spec.right.dtype.name}__{spec.accumulate.name}"
         f"__{tile.rows}x{tile.columns}x{tile.depth}_{layout}_{spec.batch_rank}",
         tile.workgroup_size,
     )
@@ -93,7 +104,8 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
         stored = shader_type(side.dtype)
         writer.needs(stored.features | types.features)
         writer.buffer(name, stored.quad_storage if side.quads else stored.storage, Access.READ)
-    writer.buffer("result", types.storage, Access.WRITE)
+    epilogue = spec.epilogue or plain_epilogue(spec.accumulate)
+    write_store(writer, epilogue, spec.accumulate, spec.batch_rank, _M, _N, _BATCH)
     group, element = (4, f"vec4<{types.value}>") if _in_fours(spec) else (1, types.value)
     writer.workgroup_array("left_tile", element, tile.depth * tile.rows // group)
     writer.workgroup_array("right_tile", element, tile.depth * tile.columns // group)
@@ -327,12 +339,11 @@ def _multiply_add(spec: MatmulSpec, left: str, right: str, total: str) -> str:
 def _write_results(writer: KernelWriter, spec: MatmulSpec) -> None:
     tile = spec.tile
     m, n = param(_M), param(_N)
-    writer.write(f"let result_base = batch * {m} * {n};")
     for column, place in enumerate(_lane_places(spec, "right")):
         writer.write(f"let column{column} = tile_column + {place};")
     for row, place in enumerate(_lane_places(spec, "left")):
         writer.write(f"let row{row} = tile_row + {place};", f"if row{row} < {m} {{")
         for column in range(tile.lane_columns):
-            at = f"result_base + row{row} * {n} + column{column}"
-            writer.write(f"    if column{column} < {n} {{ result[{at}] = sum_{row}_{column}; }}")
+            store = f"store(batch, row{row}, column{column}, sum_{row}_{column});"
+            writer.write(f"    if column{column} < {n} {{ {store} }}")
         writer.write("}")

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
+from gpuwire.kernels.matmul import named_matmul
+from gpuwire.kernels.matmul_epilogue import MatmulEpilogue, plain_epilogue, write_store
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
@@ -42,13 +44,14 @@ class DirectMatmulSpec:
     accumulate: DType
     batch_rank: int
     block: Block
+    epilogue: MatmulEpilogue | None = None
 
 
 def direct_matmul_kernel(spec: DirectMatmulSpec) -> Kernel:
     """The kernel of a product."""
     block, types = spec.block, shader_type(spec.accumulate)
     writer = KernelWriter(
-        f"matmul__{spec.left.name}_{spec.right.name}__{spec.accumulate.name}"
+        f"{named_matmul(spec.epilogue)}__{spec.left.name}_{spec.right.name}__{spec.accumulate.name}"
         f"__direct{block.rows}x{block.columns}_{spec.batch_rank}",
         WORKGROUP_SIZE,
     )
@@ -57,7 +60,8 @@ def direct_matmul_kernel(spec: DirectMatmulSpec) -> Kernel:
         stored = shader_type(dtype)
         writer.needs(stored.features | types.features)
         writer.buffer(name, stored.storage, Access.READ)
-    writer.buffer("result", types.storage, Access.WRITE)
+    epilogue = spec.epilogue or plain_epilogue(spec.accumulate)
+    write_store(writer, epilogue, spec.accumulate, spec.batch_rank, _M, _N, _BATCH)
     _write_places(writer, spec)
     writer.write(
         "var step = 0u;",
@@ -128,10 +132,9 @@ def _write_step(writer: KernelWriter, spec: DirectMatmulSpec) -> None:
 
 def _write_results(writer: KernelWriter, block: Block) -> None:
     m, n = param(_M), param(_N)
-    writer.write(f"let result_base = batch * {m} * {n} + row * {n} + column;")
     for i in range(block.rows):
         writer.write(f"if row + {i}u < {m} {{")
         for j in range(block.columns):
-            at = f"result_base + {i}u * {n} + {j}u"
-            writer.write(f"    if column + {j}u < {n} {{ result[{at}] = sum_{i}_{j}; }}")
+            store = f"store(batch, row + {i}u, column + {j}u, sum_{i}_{j});"
+            writer.write(f"    if column + {j}u < {n} {{ {store} }}")
         writer.write("}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType, Kind
@@ -87,7 +88,14 @@ class Program:
 _NAMED_STEPS = 6
 
 
-def name_of_steps(steps: Sequence[Step]) -> str:
+class Named(Protocol):
+    """What has an operation's name."""
+
+    @property
+    def operation(self) -> str: ...
+
+
+def name_of_steps(steps: Sequence[Named]) -> str:
     """Operations for a kernel's name: of long programs the first, the last, and how many."""
     names = [step.operation for step in steps]
     if len(names) > _NAMED_STEPS:

@@ -61,6 +61,8 @@ class PlanBuilder:
     def __init__(self, kernels: KernelCache, facts: DeviceFacts, inputs: int) -> None:
         self.kernels = kernels
         self.facts = facts
+        self.nodes: tuple[int, ...] = ()
+        """The graph's nodes that are being planned: steps name them."""
         self._steps: list[Step] = []
         self._inputs = inputs
         self._slots = inputs
@@ -87,7 +89,14 @@ class PlanBuilder:
         scalars."""
         packed = struct.pack(f"<{len(words)}I", *(word & 0xFFFFFFFF for word in words))
         self._steps.append(
-            KernelStep(kernel, workgroups, tuple(buffers), packed + constants, tuple(scalars))
+            KernelStep(
+                kernel,
+                workgroups,
+                tuple(buffers),
+                packed + constants,
+                tuple(scalars),
+                self.nodes,
+            )
         )
 
     def host(self, step: HostStep) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.tensors import Shape, TensorType, row_major_strides
@@ -78,6 +79,36 @@ def collapsed(shape: Shape, strides: Sequence[Strides]) -> tuple[Shape, list[Str
             else:
                 own.append(of_operand[axis])
     return tuple(lengths), [tuple(own) for own in steps]
+
+
+def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
+    """Strides that walk the same elements in the same order as another shape; None if there are
+    none. Runs of dimensions of equal size on both sides are matched, and the old ones of a run must
+    be steps of one walk."""
+    if 0 in new_shape:
+        return row_major_strides(new_shape)
+    old = [pair for pair in zip(shape, strides, strict=True) if pair[0] != 1]
+    result = [0] * len(new_shape)
+    old_from = new_from = 0
+    while old_from < len(old):
+        old_to, new_to = old_from + 1, new_from + 1
+        old_size, new_size = old[old_from][0], new_shape[new_from]
+        while old_size != new_size:
+            if old_size < new_size:
+                old_size *= old[old_to][0]
+                old_to += 1
+            else:
+                new_size *= new_shape[new_to]
+                new_to += 1
+        for (_, outer), (length, inner) in pairwise(old[old_from:old_to]):
+            if outer != length * inner:
+                return None
+        step = old[old_to - 1][1]
+        for axis in reversed(range(new_from, new_to)):
+            result[axis] = step
+            step *= new_shape[axis]
+        old_from, new_from = old_to, new_to
+    return tuple(result)
 
 
 def extent(shape: Shape, strides: Strides, offset: int) -> tuple[int, int]:

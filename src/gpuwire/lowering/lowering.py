@@ -43,11 +43,14 @@ class Lowering:
         facts: DeviceFacts | None = None,
         max_graphs: int = MAX_GRAPHS,
         max_layouts: int = MAX_LAYOUTS,
+        fuse: bool = True,
     ) -> None:
         """`facts`: what planning assumes of the device; its adapter's own properties unless given.
+        `fuse`: whether the nodes of a graph may share kernels.
         `max_graphs`, `max_layouts`: how many plans are kept."""
         self._server = server
         self._facts = facts or device_facts(server.utilities().properties)
+        self._fuse = fuse
         self._kernels = KernelCache()
         self._plans = PlanCache(max_graphs, max_layouts)
         # Apart from the plans of graphs: a cast's result may follow its operand's memory, a
@@ -121,7 +124,7 @@ class Lowering:
     def _planned(self, graph: OpGraph, layouts: tuple[Layout, ...]) -> Plan:
         plan = self._plans.find(graph, layouts)
         if plan is None:
-            plan = plan_graph(graph, layouts, self._kernels, self._facts)
+            plan = plan_graph(graph, layouts, self._kernels, self._facts, fuse=self._fuse)
             self._plans.add(graph, layouts, plan)
         return plan
 

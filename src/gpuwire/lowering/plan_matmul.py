@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gpuwire.ir.graphs import Node
+from collections.abc import Sequence
+
+from gpuwire.ir.dtypes import DType
+from gpuwire.ir.graphs import Node, ScalarRef
 from gpuwire.ir.tensors import TensorType
 from gpuwire.kernels.matmul import (
     MatmulSpec,
@@ -17,7 +20,9 @@ from gpuwire.kernels.matmul_direct import (
     DirectMatmulSpec,
     direct_matmul_kernel,
 )
-from gpuwire.lowering.builder import PlanBuilder
+from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
+from gpuwire.kernels.programs import Load, LoadForm, Result, Step
+from gpuwire.lowering.builder import Operand, PlanBuilder, scalar_words
 from gpuwire.lowering.facts import DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
@@ -38,49 +43,86 @@ def plan_matmul(builder: PlanBuilder, node: Node, left: Placed, right: Placed) -
         return plan_constant(builder, 0.0, type_)
     accumulate = matmul_accumulator(type_.dtype)
     product = builder.allocate(TensorType(accumulate, type_.shape))
-    _launch(builder, left, right, product)
+    _launch(builder, left, right, None, (), [product], accumulate)
     if accumulate is type_.dtype:
         return product
     return plan_copy(builder, product, type_)
 
 
-def _launch(builder: PlanBuilder, left: Placed, right: Placed, product: Placed) -> None:
+def plan_fused_matmul(
+    builder: PlanBuilder,
+    left: Placed,
+    right: Placed,
+    type_: TensorType,
+    others: Sequence[Operand],
+    steps: tuple[Step, ...],
+    results: tuple[Result, ...],
+) -> list[Placed]:
+    """A product of that type, neither it nor an operand empty, whose elements go through steps:
+    register 0 is the product, then come the others, seen with the product's shape. The product's
+    type and the results' fill a word at least."""
+    loads = tuple(
+        Load(other.dtype, LoadForm.SCALAR if isinstance(other, ScalarRef) else LoadForm.STRIDED)
+        for other in others
+    )
+    epilogue = MatmulEpilogue(loads, steps, results)
+    made = [builder.allocate(TensorType(result.dtype, type_.shape)) for result in results]
+    _launch(builder, left, right, epilogue, others, made, type_.dtype)
+    return made
+
+
+def _launch(
+    builder: PlanBuilder,
+    left: Placed,
+    right: Placed,
+    epilogue: MatmulEpilogue | None,
+    others: Sequence[Operand],
+    results: Sequence[Placed],
+    accumulate: DType,
+) -> None:
     m, k = left.shape[-2:]
     n = right.shape[-1]
-    batch = product.shape[:-2]
-    lengths, (left_batch, right_batch) = collapsed(
-        batch, [_batch_strides(left, batch), _batch_strides(right, batch)]
+    batch = results[0].shape[:-2]
+    tensors = [other for other in others if isinstance(other, Placed)]
+    lengths, batches = collapsed(
+        batch, [_batch_strides(side, batch) for side in (left, right, *tensors)]
     )
-    windows = [
-        builder.window(
+    words: list[int] = []
+    buffers = []
+    for place, (side, strides) in enumerate(zip((left, right, *tensors), batches, strict=True)):
+        window = builder.window(
             side,
             (*lengths, *side.shape[-2:]),
             (*strides, *side.strides[-2:]),
             side.offset,
             "matmul",
         )
-        for side, strides in ((left, left_batch), (right, right_batch))
-    ]
-    words = [windows[0].offset, *left.strides[-2:], windows[1].offset, *right.strides[-2:]]
-    words += [*lengths, *left_batch, *right_batch]
-    buffers = [window.buffer for window in windows] + [builder.whole(product, "matmul")]
-    batches = product.type.size // (m * n)
+        buffers.append(window.buffer)
+        words += [window.offset, *side.strides[-2:]]
+        if place == 1:
+            words += [*lengths, *batches[0], *batches[1]]
+        elif place:
+            words += strides
+    buffers += [builder.whole(result, "matmul") for result in results]
+    scalars = [scalar_words(other) for other in others if isinstance(other, ScalarRef)]
+    count = results[0].type.size // (m * n)
+    rank = len(lengths)
     if builder.facts.is_software:
         block = _block(m, n)
-        spec = DirectMatmulSpec(left.dtype, right.dtype, product.dtype, len(lengths), block)
+        spec = DirectMatmulSpec(left.dtype, right.dtype, accumulate, rank, block, epilogue)
         kernel = builder.kernels.kernel(spec, lambda: direct_matmul_kernel(spec))
         blocks_m, blocks_n = -(-m // block.rows), -(-n // block.columns)
-        blocks = blocks_m * blocks_n * batches
+        blocks = blocks_m * blocks_n * count
         head = [m, n, k, blocks_m, blocks_n, blocks]
-        builder.launch(kernel, -(-blocks // WORKGROUP_SIZE), buffers, head + words)
+        builder.launch(kernel, -(-blocks // WORKGROUP_SIZE), buffers, head + words, scalars)
         return
-    tile = _tile(builder.facts, product, m, n, batches)
-    forms = (_form(left, -2, -1, left_batch), _form(right, -1, -2, right_batch))
-    tiled = MatmulSpec(*forms, product.dtype, len(lengths), tile)
+    tile = _tile(builder.facts, accumulate, m, n, count)
+    forms = (_form(left, -2, -1, batches[0]), _form(right, -1, -2, batches[1]))
+    tiled = MatmulSpec(*forms, accumulate, rank, tile, epilogue)
     kernel = builder.kernels.kernel(tiled, lambda: matmul_kernel(tiled))
     tiles_m, tiles_n = -(-m // tile.rows), -(-n // tile.columns)
-    head = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n, batches]
-    builder.launch(kernel, tiles_m * tiles_n * batches, buffers, head + words)
+    head = [m, n, k, -(-k // tile.depth), tiles_m, tiles_n, count]
+    builder.launch(kernel, tiles_m * tiles_n * count, buffers, head + words, scalars)
 
 
 def _block(m: int, n: int) -> Block:
@@ -104,9 +146,9 @@ def _batch_strides(side: Placed, batch: tuple[int, ...]) -> tuple[int, ...]:
     return broadcast_strides(matrices, batch)
 
 
-def _tile(facts: DeviceFacts, product: Placed, m: int, n: int, batches: int) -> Tile:
+def _tile(facts: DeviceFacts, accumulate: DType, m: int, n: int, batches: int) -> Tile:
     """The largest tile that still gives the device enough workgroups and fits its memory."""
-    size = product.dtype.itemsize
+    size = accumulate.itemsize
     for tile in (LARGE, MIDDLE):
         workgroups = -(-m // tile.rows) * -(-n // tile.columns) * batches
         shared = (tile.rows + tile.columns) * tile.depth * size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from gpuwire.ir.attributes import (
 )
 from gpuwire.ir.dtypes import Kind
 from gpuwire.ir.graphs import Node, ScalarRef
-from gpuwire.ir.tensors import Scalar, Shape, TensorType, row_major_strides
+from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
 from gpuwire.kernels.gathering import (
     arange_kernel,
     concat_kernel,
@@ -31,7 +30,7 @@ from gpuwire.kernels.gathering import (
 )
 from gpuwire.kernels.shader_types import encode_scalar
 from gpuwire.lowering.builder import PlanBuilder
-from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides
+from gpuwire.lowering.layouts import Placed, broadcast_strides, reshaped_strides
 from gpuwire.lowering.plan_elementwise import plan_copy
 from gpuwire.lowering.steps import ScalarWords
 
@@ -73,36 +72,6 @@ def plan_reshape(builder: PlanBuilder, node: Node, operand: Placed) -> Placed:
         return operand.viewed(shape, strides, operand.offset)
     copy = plan_copy(builder, operand, operand.type)
     return copy.viewed(shape, row_major_strides(shape), 0)
-
-
-def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
-    """Strides that walk the same elements in the same order as another shape; None if there are
-    none. Runs of dimensions of equal size on both sides are matched, and the old ones of a run must
-    be steps of one walk."""
-    if 0 in new_shape:
-        return row_major_strides(new_shape)
-    old = [pair for pair in zip(shape, strides, strict=True) if pair[0] != 1]
-    result = [0] * len(new_shape)
-    old_from = new_from = 0
-    while old_from < len(old):
-        old_to, new_to = old_from + 1, new_from + 1
-        old_size, new_size = old[old_from][0], new_shape[new_from]
-        while old_size != new_size:
-            if old_size < new_size:
-                old_size *= old[old_to][0]
-                old_to += 1
-            else:
-                new_size *= new_shape[new_to]
-                new_to += 1
-        for (_, outer), (length, inner) in pairwise(old[old_from:old_to]):
-            if outer != length * inner:
-                return None
-        step = old[old_to - 1][1]
-        for axis in reversed(range(new_from, new_to)):
-            result[axis] = step
-            step *= new_shape[axis]
-        old_from, new_from = old_to, new_to
-    return tuple(result)
 
 
 def plan_concat(builder: PlanBuilder, node: Node, operands: Sequence[Placed]) -> Placed:

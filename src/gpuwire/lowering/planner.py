@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuwire.errors import UnsupportedDType
+from gpuwire.errors import LaunchError, UnsupportedDType
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph, ScalarRef, ValueRef
 from gpuwire.ir.operations import OpClass
 from gpuwire.ir.tensors import TensorType
 from gpuwire.lowering.builder import KernelCache, Operand, PlanBuilder
 from gpuwire.lowering.facts import DeviceFacts
+from gpuwire.lowering.fusion.grouping import grouped
+from gpuwire.lowering.fusion.merging import merged
+from gpuwire.lowering.fusion.planning import plan_groups
+from gpuwire.lowering.fusion.rewriting import rewritten
 from gpuwire.lowering.layouts import Placed
 from gpuwire.lowering.plan_elementwise import plan_copy, plan_elementwise, runs_on_device
 from gpuwire.lowering.plan_matmul import plan_matmul
@@ -31,15 +35,53 @@ Layout = tuple[tuple[int, ...], int]
 
 
 def plan_graph(
-    graph: OpGraph, layouts: Sequence[Layout], kernels: KernelCache, facts: DeviceFacts
+    graph: OpGraph,
+    layouts: Sequence[Layout],
+    kernels: KernelCache,
+    facts: DeviceFacts,
+    *,
+    fuse: bool = True,
 ) -> Plan:
     """The plan of a graph whose inputs lie so. Raises `LaunchError` for what the device cannot
-    bind and `UnsupportedDType` for what it cannot hold."""
+    bind and `UnsupportedDType` for what it cannot hold.
+
+    `fuse`: let nodes share kernels. What turns out too large for a kernel that several would share
+    is planned node by node.
+    """
+    for node in graph.nodes:
+        check_dtype(facts, node.type)
+    if fuse and len(graph.nodes) > 1:
+        try:
+            return _plan_fused(graph, layouts, kernels, facts)
+        except LaunchError:
+            pass  # Node by node says it better, if it fails as well.
+    return _plan_each(graph, layouts, kernels, facts)
+
+
+def _plan_fused(
+    graph: OpGraph, layouts: Sequence[Layout], kernels: KernelCache, facts: DeviceFacts
+) -> Plan:
+    flow = rewritten(graph)
+    groups = merged(flow, grouped(flow, facts), facts)
     builder = PlanBuilder(kernels, facts, len(layouts))
-    inputs = [
+    return builder.finish(
+        plan_groups(builder, flow, groups, _placed_inputs(graph, layouts), _plan_node)
+    )
+
+
+def _placed_inputs(graph: OpGraph, layouts: Sequence[Layout]) -> list[Placed]:
+    return [
         Placed(slot, type_, strides, offset)
         for slot, (type_, (strides, offset)) in enumerate(zip(graph.inputs, layouts, strict=True))
     ]
+
+
+def _plan_each(
+    graph: OpGraph, layouts: Sequence[Layout], kernels: KernelCache, facts: DeviceFacts
+) -> Plan:
+    """Every node by itself."""
+    builder = PlanBuilder(kernels, facts, len(layouts))
+    inputs = _placed_inputs(graph, layouts)
     made: list[Placed] = []
 
     def operand(ref: ValueRef) -> Operand:
@@ -50,8 +92,8 @@ def plan_graph(
                 return made[index]
         return ref
 
-    for node in graph.nodes:
-        check_dtype(facts, node.type)
+    for number, node in enumerate(graph.nodes):
+        builder.nodes = (number,)
         made.append(_plan_node(builder, node, [operand(ref) for ref in node.operands]))
     return builder.finish([made[output.index] for output in graph.outputs])
 
@@ -140,5 +182,5 @@ def _plan_host(builder: PlanBuilder, node: Node, operands: Sequence[Operand]) ->
         else:
             read.append(plan_copy(builder, operand, operand.type))
     result = builder.allocate(node.type)
-    builder.host(HostStep(node.definition, node.attributes, tuple(read), result))
+    builder.host(HostStep(node.definition, node.attributes, tuple(read), result, builder.nodes))
     return result

@@ -83,6 +83,8 @@ class KernelStep:
     buffers: tuple[BufferRange, ...]
     words: bytes
     scalars: tuple[ScalarWords, ...]
+    nodes: tuple[int, ...] = ()
+    """The graph's nodes that it computes, or helps to."""
 
     def run(self, run: Run) -> None:
         """Launch."""
@@ -125,6 +127,8 @@ class HostStep:
     attributes: Attributes
     operands: tuple[HostOperand, ...]
     result: Placed
+    nodes: tuple[int, ...] = ()
+    """The graph's node that it is."""
 
     def run(self, run: Run) -> Awaitable[None]:
         """Queue the reads now; the rest happens when the result is awaited."""
