@@ -12,7 +12,18 @@ from typer.testing import CliRunner
 
 from gpuwire.cli.main import app, main
 
-COMMANDS = ["serve", "devices", "ping", "top", "version", "token list", "token add", "token revoke"]
+COMMANDS = [
+    "serve",
+    "devices",
+    "ping",
+    "bench",
+    "top",
+    "tune",
+    "version",
+    "token list",
+    "token add",
+    "token revoke",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

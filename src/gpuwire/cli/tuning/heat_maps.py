@@ -126,6 +126,7 @@ def _map(
     less: bool = False,
 ) -> None:
     import numpy as np
+    from matplotlib import colormaps
 
     values = np.full((len(grid.rows), len(grid.columns)), np.nan)
     texts: dict[tuple[int, int], str] = {}
@@ -135,9 +136,8 @@ def _map(
         values[place[1], place[0]] = figure.value
         spread = f"±{figure.spread_percent:.0f} %" if figure.spread_percent else ""
         texts[place] = f"{spell(figure.value)}\n{spread}"
-    colours = COLOURS + ("_r" if less else "")
+    colours = colormaps[COLOURS + ("_r" if less else "")].with_extremes(bad=theme.empty)
     image = axes.imshow(values, cmap=colours, aspect="auto", origin="lower")
-    image.get_cmap().set_bad(theme.empty)
     for (column, row), text in texts.items():
         red, green, blue, _ = image.to_rgba(values[row, column])
         is_bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
