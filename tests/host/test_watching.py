@@ -9,6 +9,7 @@ import pytest
 
 from gpuwire.errors import ExecutionError
 from gpuwire.host.channel_messages import AskFacts, AskGraph, Facts
+from gpuwire.host.facts import unpack_snapshot
 from gpuwire.ids import GraphId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ShapeAttributes
@@ -29,7 +30,7 @@ async def facts(front: FrontEnd, lease_ms: int = 0) -> HostSnapshot:
     front.channel.send(AskFacts(number, lease_ms))
     answer = await front.message(Facts)
     assert answer.number == number
-    return from_json(HostSnapshot, bytes(answer.payload))
+    return unpack_snapshot(answer.payload)
 
 
 async def drawing(front: FrontEnd, session: int, graph: int) -> GraphDrawing | None:

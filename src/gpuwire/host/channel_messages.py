@@ -233,7 +233,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The answer to `AskFacts` (a `HostSnapshot`) or `AskGraph` (a `GraphDrawing`), as JSON."""
+    """The answer to `AskFacts` (see `host.facts`) or `AskGraph` (a `GraphDrawing` as JSON)."""
 
     number: int
     payload: Payload

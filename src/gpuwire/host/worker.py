@@ -39,6 +39,7 @@ from gpuwire.host.channel_messages import (
 )
 from gpuwire.host.device import Device
 from gpuwire.host.envelopes import pack_devices, pack_error, wire_limits
+from gpuwire.host.facts import pack_snapshot
 from gpuwire.host.graphs import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
@@ -202,7 +203,7 @@ class Worker:
             watch.watch(lease_ms / 1000)
             asyncio.get_running_loop().call_later(lease_ms / 1000 + 0.01, watch.expire)
         facts = [session.facts() for session in self._sessions.values()]
-        self._send(Facts(number, to_json(watch.snapshot(facts))))
+        self._send(Facts(number, pack_snapshot(watch.snapshot(facts))))
 
     def _tell_graph(self, number: int, session_number: int, graph: int) -> None:
         session = self._sessions.get(session_number)

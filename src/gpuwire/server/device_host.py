@@ -35,6 +35,7 @@ from gpuwire.host.channel_messages import (
     UploadChunk,
 )
 from gpuwire.host.envelopes import unpack_devices, unpack_error
+from gpuwire.host.facts import unpack_snapshot
 from gpuwire.host.slots import SlotMemory, SlotPool, anonymous_file
 from gpuwire.server.host_output import HostOutput
 from gpuwire.telemetry.logs import Logger
@@ -181,7 +182,7 @@ class DeviceHost:
         """What the host says of itself, as soon as it turns its loop; it notes events for so long
         from now. `DeviceLost` if it is gone."""
         answer = await self._ask(lambda number: AskFacts(number, round(lease_seconds * 1000)))
-        return from_json(HostSnapshot, bytes(answer))
+        return unpack_snapshot(answer)
 
     async def drawing(self, session: int, graph: int) -> GraphDrawing | None:
         """An op-graph of a session; None where it has none of that number any more."""

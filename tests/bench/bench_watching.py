@@ -1,0 +1,175 @@
+"""What watching costs: the server's work with a viewer and without, and the page's own frames.
+
+    python tests/bench/bench_watching.py [--rounds N] [--json PATH]
+
+The same work is done with and without a viewer, in turns, so that what else the machine does falls
+on both. The ratio is of the CPU time of the device host, which a busy neighbour does not lengthen,
+and of wall time. The viewer reads `/events` and throws it away: what a browser does with it is its
+own machine's affair, and is measured apart: the page is fed 1,000 operations a second and says how
+long its frames took. That nothing is paid without a viewer is measured as what is left of it: the
+attribute tests of one operation, against the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from report import Report
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import gpuwire as gw
+from browser import Browser
+from gpuwire.config import load_config
+from gpuwire.server.watching import LEASE_SECONDS
+from gpuwire.telemetry.probe import Probe
+from servers import ServerProcess
+
+OPERATIONS = 2_000
+REPEATS = 6
+TESTS_PER_OPERATION = 3
+"""Of `probe.watched` or its like: at the task, after the run, at the launch."""
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process's first thread, which does all of a device host's own work."""
+    return int(Path(f"/proc/{process}/task/{process}/schedstat").read_text().split()[0]) * 1e-9
+
+
+def work(dev: gw.Device, number: int) -> None:
+    """Operations one by one, as they are without the op-graph cache: the most there is to note."""
+    x = gw.asarray(np.ones(4096, np.float32), device=dev)
+    for step in range(OPERATIONS):
+        y = gw.reshape(x, (4096,)) if step % 3 == 0 else x + float(step)
+        if step % 50 == 0:
+            np.asarray(y[: 1 + (number + step) % 7])
+    dev.sync()
+
+
+def measured(dev: gw.Device, host: int, number: int) -> tuple[float, float]:
+    """CPU seconds of the device host, wall seconds."""
+    cpu, wall = cpu_seconds(host), time.perf_counter()
+    for _ in range(REPEATS):
+        work(dev, number)
+    return cpu_seconds(host) - cpu, time.perf_counter() - wall
+
+
+def measure_overhead(report: Report, server: ServerProcess, url: str, rounds: int) -> None:
+    (host,) = server.host_pids()
+    with gw.connect(server.ticket, config=load_config(remote__graph_cache=False)) as dev:
+        work(dev, 0)
+        ratios: list[tuple[float, float]] = []
+        per_operation: list[float] = []
+        for number in range(rounds):
+            time.sleep(LEASE_SECONDS + 0.5)  # The host forgets the viewer before.
+            without = measured(dev, host, number)
+            viewer = subprocess.Popen(
+                ["curl", "--silent", "--no-buffer", f"{url}events"], stdout=subprocess.DEVNULL
+            )
+            time.sleep(1.0)
+            watched = measured(dev, host, number)
+            viewer.terminate()
+            viewer.wait()
+            ratios.append((watched[0] / without[0], watched[1] / without[1]))
+            per_operation.append(without[0] / (REPEATS * OPERATIONS) * 1e6)
+    report.add("device host's CPU per operation, unwatched", per_operation, "µs")
+    cpu = [(ratio[0] - 1) * 100 for ratio in ratios]
+    report.add("more CPU in the device host with a viewer", cpu, "%", at_most=1)
+    report.add("more wall time with a viewer", [(ratio[1] - 1) * 100 for ratio in ratios], "%")
+    tests = attribute_test_seconds() * TESTS_PER_OPERATION * 1e6
+    share = [tests / micro * 100 for micro in per_operation]
+    report.add("attribute tests without a viewer, of an operation", share, "%", at_most=0.3)
+
+
+def attribute_test_seconds() -> float:
+    probe: Probe[int] = Probe(1)
+    count = 1_000_000
+
+    def loop(test: bool) -> float:
+        began = time.perf_counter()
+        if test:
+            for _ in range(count):
+                if probe.watched:
+                    raise AssertionError
+        else:
+            for _ in range(count):
+                pass
+        return time.perf_counter() - began
+
+    return min(loop(True) - loop(False) for _ in range(5)) / count
+
+
+def measure_page(report: Report, server: ServerProcess, url: str, directory: Path) -> None:
+    stop = threading.Event()
+
+    def feed() -> None:
+        with gw.connect(server.ticket) as dev:
+            x = gw.asarray(np.ones((8, 8), np.float32), device=dev)
+            due = time.perf_counter()
+            number = 0
+            while not stop.is_set():
+                for _ in range(25):
+                    number += 1
+                    y = gw.reshape(x, (4, 16)) if number % 7 else gw.reshape(x, (64,))
+                dev.flush()
+                due += 0.025
+                time.sleep(max(0.0, due - time.perf_counter()))
+            np.asarray(y)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    try:
+        with Browser(directory) as browser:
+            browser.open(url)
+            browser.wait("document.getElementById('link').textContent === 'live'")
+            paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            report.add("first paint", [browser.evaluate(paint)], "ms", at_most=1000)
+            time.sleep(3)
+            browser.evaluate("gpuwire.frames.length = 0")
+            browser.call("Performance.setTimeDomain", {"timeDomain": "threadTicks"})
+            browser.call("Performance.enable")
+            before = metrics(browser)
+            began = time.perf_counter()
+            time.sleep(15)
+            after, seconds = metrics(browser), time.perf_counter() - began
+            frames = browser.evaluate("gpuwire.frames")
+    finally:
+        stop.set()
+        feeding.join()
+    report.add("script in a frame", frames, "ms", at_most=5)
+    late = sum(frame > 5 for frame in frames) / len(frames) * 100
+    report.add("frames over 5 ms by the wall clock", [late], "%")
+    busy = (after["TaskDuration"] - before["TaskDuration"]) / seconds
+    report.add("main thread's CPU, of one core", [busy * 100], "%")
+
+
+def metrics(browser: Browser) -> dict[str, float]:
+    found = browser.call("Performance.getMetrics")["metrics"]
+    return {metric["name"]: metric["value"] for metric in found}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, add_help=False)
+    arguments.add_argument("--rounds", type=int, default=8)
+    rounds = arguments.parse_known_args()[0].rounds
+    report = Report("watching")
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        with ServerProcess(directory / "server", "--dashboard", "0") as server:
+            lines = server.log.read_text().splitlines()
+            line = next(line for line in lines if "the dashboard is at" in line)
+            url = line.rpartition(" at ")[2]
+            measure_overhead(report, server, url, rounds)
+            measure_page(report, server, url, directory / "browser")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
