@@ -110,6 +110,10 @@ class FrontEnd:
         waiting = self._waiting.get((session, request))
         return waiting is not None and waiting.done()
 
+    def forget_reply(self, session: int, request: int) -> None:
+        """Another reply to the same request will come."""
+        del self._waiting[session, request]
+
     async def read(self, session: int, tensor: int) -> bytes:
         """A small tensor's bytes, or the error that it carries."""
         self.requests += 1

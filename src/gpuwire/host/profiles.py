@@ -6,9 +6,10 @@ Streams of several sessions may share one of the device's, and their work is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from gpuwire.compute.completion import Completion
 from gpuwire.compute.properties import TimingMethod
 from gpuwire.errors import ArgumentError, ExecutionError, GpuwireError, MalformedMessage
 from gpuwire.host.dataflow import Dataflow
@@ -51,7 +52,7 @@ class Profiles:
         profile = _Profile(self._dataflow.stream(task.stream), Window())
         self._open[task.request] = profile
         self._dataflow.when_all_settled(
-            task.stream, lambda: self._run(task.request, self._begin(task.request, profile))
+            task.stream, lambda: self._run(task.request, lambda: self._begin(task.request, profile))
         )
 
     def end(self, task: EndProfile) -> None:
@@ -62,9 +63,7 @@ class Profiles:
             error = ArgumentError(f"no profiling window {task.request} is open")
             self._reply(Failed(task.request, to_record(error), 0))
             return
-        self._dataflow.when_all_settled(
-            task.stream, lambda: self._run(task.request, self._tell(task.request, profile))
-        )
+        self._dataflow.when_all_settled(task.stream, lambda: self._end(task.request, profile))
 
     def close(self) -> None:
         """Drops every window."""
@@ -82,12 +81,18 @@ class Profiles:
         stream.windows.append(profile.window)
         self._reply(Done(request))
 
-    async def _tell(self, request: RequestId, profile: _Profile) -> None:
-        server, stream = self._device.server, profile.stream
+    def _end(self, request: RequestId, profile: _Profile) -> None:
+        """Closes a window at once, before whatever comes next."""
         assert profile.token is not None
-        completion = server.end_profile(stream.number, profile.token)
-        stream.windows.remove(profile.window)
+        completion = self._device.server.end_profile(profile.stream.number, profile.token)
+        profile.stream.windows.remove(profile.window)
         cause = profile.window.cause
+        self._run(request, lambda: self._tell(request, completion, cause))
+
+    async def _tell(
+        self, request: RequestId, completion: Completion[float], cause: GpuwireError | None
+    ) -> None:
+        server = self._device.server
         if cause is not None:
             spoiled = ExecutionError(
                 f"work inside the profiled block failed, so its time means nothing: {cause}"
@@ -101,14 +106,14 @@ class Profiles:
             raise ExecutionError(
                 "another session's work on the same stream of the device failed meanwhile, so the "
                 "time means nothing: measure again"
-            ) from (error if self._device.server.lost() else None)
+            ) from (error if server.lost() else None)
         by_device = server.timing_method is TimingMethod.DEVICE
         self._reply(ProfileTime(request, max(seconds, 0.0), by_device))
 
-    def _run(self, request: RequestId, work: Coroutine[object, object, None]) -> None:
+    def _run(self, request: RequestId, work: Callable[[], Awaitable[None]]) -> None:
         async def answered() -> None:
             try:
-                await work
+                await work()
             except GpuwireError as error:
                 self._device.note(error)
                 self._reply(Failed(request, to_record(error), 0))

@@ -26,6 +26,13 @@ class Failure:
     reported: bool = False
     """Whether a reply has told the client."""
 
+    def __post_init__(self) -> None:
+        # A kept traceback keeps the locals of its frames, and with them tensors.
+        link: BaseException | None = self.error
+        while link is not None:
+            link.__traceback__ = link.__context__ = None
+            link = link.__cause__
+
 
 class MemoryAccount:
     """A session's device memory against its limit. Sizes in bytes; limit 0 is none."""
