@@ -21,7 +21,7 @@ from gpuwire.lowering import Lowering
 from gpuwire.lowering.builder import KernelCache
 from gpuwire.lowering.facts import device_facts
 from gpuwire.lowering.planner import plan_graph
-from gpuwire.lowering.steps import AllocateStep, KernelStep, ReleaseStep
+from gpuwire.lowering.steps import AllocateStep, KernelStep
 from lowered import Machine
 
 
@@ -82,7 +82,7 @@ def test_a_graph_of_many_nodes(machine: Machine) -> None:
         np.testing.assert_array_equal(machine.download(turned), scaled.T)
 
 
-def test_memory_that_nothing_needs_is_let_go_of_on_the_way(machine: Machine) -> None:
+def test_tensors_share_memory_by_lifetime(machine: Machine) -> None:
     graph = _softmax()
     plan = plan_graph(
         graph,
@@ -92,10 +92,10 @@ def test_memory_that_nothing_needs_is_let_go_of_on_the_way(machine: Machine) -> 
         fuse=False,
     )
     made = {step.slot for step in plan.steps if isinstance(step, AllocateStep)}
-    released = {slot for step in plan.steps if isinstance(step, ReleaseStep) for slot in step.slots}
-    kept = {output.slot for output in plan.outputs}
-    assert released & made and not released & kept
-    assert len(made) == len([node for node in graph.nodes if node.type.shape != (6, 4)])
+    # The scaled matrix is an output by way of its transpose. The result takes the place of the
+    # shifted matrix, the row sums that of the maxima.
+    assert len(made) == 4
+    assert {output.slot for output in plan.outputs} < made
 
 
 def test_an_input_may_be_an_operand_twice(machine: Machine) -> None:

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from gpuwire.errors import LaunchError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
-from gpuwire.ir.graphs import ScalarRef
+from gpuwire.ir.graphs import Node, ScalarRef
 from gpuwire.ir.tensors import Scalar, Shape, TensorType
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.kernels.shader_types import encode_scalar
+from gpuwire.lowering.counting import counted
 from gpuwire.lowering.facts import BINDING_ALIGNMENT, DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, extent, placed_contiguously
+from gpuwire.lowering.memory_plan import moved, with_releases, with_shared_memory
 from gpuwire.lowering.steps import (
     AllocateStep,
     BufferRange,
     HostStep,
     KernelStep,
     Plan,
-    ReleaseStep,
     ScalarWords,
     Step,
 )
@@ -128,35 +129,21 @@ class PlanBuilder:
         """A contiguous tensor at the beginning of its slot, to bind."""
         return self.window(placed, placed.shape, placed.strides, placed.offset, what).buffer
 
-    def finish(self, outputs: Sequence[Placed]) -> Plan:
-        """The plan. Memory that no later step and no output needs is let go of on the way."""
+    def finish(self, outputs: Sequence[Placed], nodes: Sequence[Node] = ()) -> Plan:
+        """The plan. `nodes`: those of the graph, to be counted."""
         kept = {output.slot for output in outputs}
-        last_use: dict[int, int] = {}
-        for number, step in enumerate(self._steps):
-            for slot in _slots_of(step):
-                last_use[slot] = number
-        ends: dict[int, list[int]] = {}
-        for slot, number in last_use.items():
-            if slot not in kept and number + 1 < len(self._steps):
-                ends.setdefault(number, []).append(slot)
-        steps: list[Step] = []
-        for number, step in enumerate(self._steps):
-            steps.append(step)
-            if number in ends:
-                steps.append(ReleaseStep(tuple(ends[number])))
-        return Plan(tuple(steps), self._slots, tuple(outputs), self._waits)
-
-
-def _slots_of(step: Step) -> list[int]:
-    match step:
-        case AllocateStep():
-            return [step.slot]
-        case KernelStep():
-            return [part.slot for part in step.buffers]
-        case HostStep():
-            read = [operand.slot for operand in step.operands if isinstance(operand, Placed)]
-            return [*read, step.result.slot]
-    return []
+        steps, places = with_shared_memory(self._steps, kept, self._inputs)
+        working = [step for step in steps if isinstance(step, KernelStep | HostStep)]
+        alone = {step.nodes[0] for step in working if len(step.nodes) == 1}
+        busy = {node for step in working for node in step.nodes}
+        return Plan(
+            with_releases(steps, kept),
+            self._slots,
+            tuple(moved(output, places) for output in outputs),
+            self._waits,
+            counted(nodes, alone),
+            tuple(number for number in range(len(nodes)) if number not in busy),
+        )
 
 
 def scalar_words(ref: ScalarRef) -> ScalarWords:

@@ -18,9 +18,10 @@ from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
 from gpuwire.lowering.builder import KernelCache
+from gpuwire.lowering.counting import Tally
 from gpuwire.lowering.describing import described
 from gpuwire.lowering.facts import DeviceFacts, device_facts
-from gpuwire.lowering.plan_cache import PlanCache
+from gpuwire.lowering.plan_cache import Layouts, PlanCache
 from gpuwire.lowering.planner import Layout, check_dtype, plan_contiguous, plan_graph
 from gpuwire.lowering.steps import Plan
 from gpuwire.lowering.values import Value, contiguous_value
@@ -53,6 +54,8 @@ class Lowering:
         self._fuse = fuse
         self._kernels = KernelCache()
         self._plans = PlanCache(max_graphs, max_layouts)
+        self.operations = Tally()
+        """Operations executed so far, by class: fused, and unfused."""
         # Apart from the plans of graphs: a cast's result may follow its operand's memory, a
         # contiguous copy may not.
         self._copies = PlanCache(max_graphs, max_layouts)
@@ -107,21 +110,22 @@ class Lowering:
         at once and that cannot be split, `UnsupportedDType`, `OutOfMemory`) are raised at the
         call; those of device work taint the outputs, as the compute server's contract says.
         """
-        return self._plan(graph, inputs).run(self._server, inputs, scalars, stream)
-
-    def describe(self, graph: OpGraph) -> str:
-        """The plan by which a graph runs over contiguous inputs, as text. Raises what `execute`
-        raises at the call."""
-        layouts = tuple([(row_major_strides(type_.shape), 0) for type_ in graph.inputs])
-        return described(self._planned(graph, layouts), len(graph.inputs))
-
-    def _plan(self, graph: OpGraph, inputs: Sequence[Value]) -> Plan:
         found = tuple([value.type for value in inputs])
         if found != graph.inputs:
             raise ArgumentError(f"the graph takes {_listed(graph.inputs)}, not {_listed(found)}")
-        return self._planned(graph, tuple([(value.strides, value.offset) for value in inputs]))
+        plan = self._plan(graph, tuple([(value.strides, value.offset) for value in inputs]))
+        self.operations.add(plan.counts)
+        return plan.run(self._server, inputs, scalars, stream)
 
-    def _planned(self, graph: OpGraph, layouts: tuple[Layout, ...]) -> Plan:
+    def describe(self, graph: OpGraph, layouts: Sequence[Layout] | None = None) -> str:
+        """The plan by which a graph runs, as text: its kernels with the operations in each and the
+        bytes they move. `layouts`: strides and offset of each input, in elements; contiguous unless
+        given. Raises what `execute` raises at the call."""
+        if layouts is None:
+            layouts = [(row_major_strides(type_.shape), 0) for type_ in graph.inputs]
+        return described(graph, self._plan(graph, tuple(layouts)))
+
+    def _plan(self, graph: OpGraph, layouts: Layouts) -> Plan:
         plan = self._plans.find(graph, layouts)
         if plan is None:
             plan = plan_graph(graph, layouts, self._kernels, self._facts, fuse=self._fuse)

@@ -65,7 +65,8 @@ def _plan_fused(
     groups = merged(flow, grouped(flow, facts), facts)
     builder = PlanBuilder(kernels, facts, len(layouts))
     return builder.finish(
-        plan_groups(builder, flow, groups, _placed_inputs(graph, layouts), _plan_node)
+        plan_groups(builder, flow, groups, _placed_inputs(graph, layouts), _plan_node),
+        graph.nodes,
     )
 
 
@@ -95,7 +96,7 @@ def _plan_each(
     for number, node in enumerate(graph.nodes):
         builder.nodes = (number,)
         made.append(_plan_node(builder, node, [operand(ref) for ref in node.operands]))
-    return builder.finish([made[output.index] for output in graph.outputs])
+    return builder.finish([made[output.index] for output in graph.outputs], graph.nodes)
 
 
 def plan_contiguous(

@@ -19,6 +19,7 @@ from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
 from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
 from gpuwire.kernels.kernel import Kernel
+from gpuwire.lowering.counting import OperationCounts
 from gpuwire.lowering.host_reference import Array, evaluate
 from gpuwire.lowering.layouts import Placed
 from gpuwire.lowering.values import Value
@@ -175,6 +176,9 @@ class Plan:
     outputs: tuple[Placed, ...]
     waits: bool
     """Whether a step runs on the host."""
+    counts: OperationCounts
+    free: tuple[int, ...]
+    """Nodes that no step computes: views, and what is not needed."""
 
     def run(
         self, server: WgpuServer, inputs: Sequence[Value], scalars: Sequence[Scalar], stream: int
