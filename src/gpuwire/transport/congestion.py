@@ -52,6 +52,9 @@ HEAVY_LOSS = 0.05
 
 HEAVY_LOSS_PACKETS = 8
 LOSS_GAIN = 0.85
+CHANGED_PATH_LOSS = 0.2
+"""Of a round's packets: the path is not what it was, and what is known of its rate is void."""
+
 
 NEAR_SECONDS = 0.005
 NEAR_WINDOW_LEAST = 128 * 1024
@@ -107,6 +110,7 @@ class RateControl:
         self._round_ends = 0
         self._round_sent_lost = [0, 0]
         self._rates: deque[tuple[int, float]] = deque()
+        self._round_rate = 0.0
         self._capped_rate: float | None = None
         self._full_rate = 0.0
         self._full_rounds = 0
@@ -214,6 +218,7 @@ class RateControl:
         self._set_window(acknowledged)
         if starts_round:
             self._round_sent_lost = [0, 0]
+            self._round_rate = 0.0
 
     def on_packets_lost(self, *, now: float, packets: Iterable[SentPacket]) -> None:
         """Packets declared lost. A lost size probe says nothing about congestion (RFC 9000
@@ -233,6 +238,7 @@ class RateControl:
     # --- The model ----------------------------------------------------------------------------
 
     def _take_rate(self, rate: float, was_idle: bool) -> None:
+        self._round_rate = max(self._round_rate, rate)
         rates = self._rates
         if was_idle and rates and rate <= rates[0][1]:
             return
@@ -282,12 +288,13 @@ class RateControl:
             elif not lost:
                 grown = self._near_window + NEAR_GROWTH_PACKETS * self.datagram_bytes
                 self._near_window = min(NEAR_WINDOW_MOST, grown)
-        if (
-            heavy
-            and self.phase is Phase.PROBE
-            and self._gain_index >= JUDGED_FROM_GAIN
-            and self._round > self._tolerant_until
-        ):
+        if not heavy or self.phase is not Phase.PROBE or self._round <= self._tolerant_until:
+            return
+        delivered = self._round_sent_lost[0]
+        if lost > CHANGED_PATH_LOSS * (delivered + lost) and self._round_rate:
+            self._rates = deque([(self._round, min(self._round_rate, self.bottleneck_rate))])
+            self._drain()
+        elif self._gain_index >= JUDGED_FROM_GAIN:
             self._capped_rate = LOSS_GAIN * self.bottleneck_rate
 
     def _probe(self, now: float, index: int) -> None:

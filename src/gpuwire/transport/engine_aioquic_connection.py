@@ -16,6 +16,8 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import END_STATES, QuicReceiveContext
 from aioquic.quic.packet import QuicFrameType, QuicPacketType
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
+from aioquic.quic.recovery import QuicPacketSpace
+from aioquic.quic.stream import QuicStream
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from gpuwire.transport.datagram_size import DatagramSizeSearch
@@ -78,20 +80,6 @@ class Quic(SchedulingQuic):
                 datagrams += self._size_probe(size, now)
         return datagrams
 
-    def _write_handshake(self, builder: QuicPacketBuilder, epoch: tls.Epoch, now: float) -> None:
-        super()._write_handshake(builder, epoch, now)
-        if (
-            self._is_client
-            and epoch == tls.Epoch.INITIAL
-            and builder._packet is not None
-            and not builder.packet_is_empty
-            and not self._cryptos[tls.Epoch.HANDSHAKE].send.is_valid()
-        ):
-            # aioquic pads the first datagram behind its packet. That is allowed, but qh3's server
-            # does not count it towards what it may send before the address is proven.
-            frame = builder.start_frame(QuicFrameType.PADDING)
-            frame.push_bytes(bytes(max(0, builder.remaining_flight_space)))
-
     # --- The handshake, and the end -----------------------------------------------------------
 
     def _initialize(self, peer_cid: bytes) -> None:
@@ -114,6 +102,19 @@ class Quic(SchedulingQuic):
                 raise tls.AlertBadCertificate("the key is not the pinned one")
 
         self.tls._set_peer_certificate = check_key  # type: ignore[assignment, method-assign]
+
+    def _write_crypto_frame(
+        self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream
+    ) -> bool:
+        wrote = super()._write_crypto_frame(builder, space, stream)
+        is_first_flight = not self._cryptos[tls.Epoch.HANDSHAKE].send.is_valid()
+        if wrote and self._is_client and is_first_flight and not len(stream.sender._pending):
+            # aioquic pads the first datagram behind its packet. That is allowed, but qh3's server
+            # does not count it towards what it may send before the address is proven, and the
+            # handshake takes two timeouts more.
+            frame = builder.start_frame(QuicFrameType.PADDING)
+            frame.push_bytes(bytes(max(0, builder.remaining_flight_space)))
+        return wrote
 
     def _handle_connection_close_frame(
         self, context: QuicReceiveContext, frame_type: int, buf: Buffer

@@ -65,9 +65,7 @@ class SchedulingQuic(ReceivingQuic):
         self.has_more_to_send = False
         self._key_good_until = PACKETS_OF_A_KEY
         self._builds_bulk = True
-        # Of the peer's window, bulk streams leave this to control: streams that nobody reads must
-        # not shut out a heartbeat.
-        self._control_reserve = options.connection_window_bytes // 16
+        self._first_window = 0
 
     def datagrams_to_send(self, now: float) -> list[Datagram]:
         """What is to be sent now, at most one burst and a few packets of control."""
@@ -317,6 +315,14 @@ class SchedulingQuic(ReceivingQuic):
             return True
         self._pacing_at = self._pacer.due(now, rate, size)
         return False
+
+    @property
+    def _control_reserve(self) -> int:
+        """What bulk streams leave of the peer's window to control: streams that nobody reads must
+        not shut out a heartbeat."""
+        if not self._first_window:
+            self._first_window = self._remote_max_data
+        return self._first_window // 16
 
     def _has_frames(self) -> bool:
         """Whether there is anything to send but acknowledgements and bulk bytes."""

@@ -26,9 +26,11 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from qh3._hazmat import Buffer
 from qh3.quic import events as quic_events
 from qh3.quic.configuration import QuicConfiguration
 from qh3.quic.connection import QuicConnection
+from qh3.quic.packet import pull_quic_transport_parameters, push_quic_transport_parameters
 
 from gpuwire.transport.engine import (
     ALPN,
@@ -51,7 +53,11 @@ from gpuwire.transport.engine import (
 )
 from gpuwire.transport.fingerprints import fingerprint_of
 from gpuwire.transport.identity import Identity
-from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
+from gpuwire.transport.options import (
+    LARGEST_DATAGRAM_BYTES,
+    SMALLEST_DATAGRAM_BYTES,
+    TransportOptions,
+)
 from gpuwire.transport.path import RoundTrip, RoundTrips
 from gpuwire.transport.trust import PinnedKey, Trust
 
@@ -63,7 +69,28 @@ BURST_BYTES = 256 * 1024
 STANDSTILL_TIMEOUTS = 6
 """Probe timeouts in a row after which large datagrams are blamed."""
 
+CONNECTION_IDS = 8
+"""Of this side that the peer may hold: each move to another address uses one up."""
+
+NO_ROOM = "packet builder capacity exhausted"
 UNIDIRECTIONAL = 2
+
+
+class WideQuic(QuicConnection):
+    """qh3's connection, of which a client tells the server that it takes large datagrams. qh3 says
+    1,472 bytes whatever it takes; a server of its own with larger ones then cannot follow a client
+    to another address."""
+
+    def _create_tls(self, remote_source_cid: bytes | None) -> Any:
+        bridge = super()._create_tls(remote_source_cid)
+        if self._is_client:
+            (kind, encoded), *others = bridge.tls.handshake_extensions
+            parameters = pull_quic_transport_parameters(Buffer(data=encoded))
+            parameters.max_udp_payload_size = LARGEST_DATAGRAM_BYTES
+            buffer = Buffer(capacity=2 * len(encoded))
+            push_quic_transport_parameters(buffer, parameters)
+            bridge.tls.handshake_extensions = [(kind, buffer.data), *others]
+        return bridge
 
 
 class _Sending:
@@ -200,13 +227,14 @@ class Qh3Engine:
         datagrams: list[Datagram] = []
         left = BURST_BYTES
         while left > 0:
-            self._feed(core)
+            if self._end is None:
+                self._feed(core)
             try:
                 transmit = core.poll_transmit(now)
-            except RuntimeError:
-                # Before the client's address is proven, what it may be sent (three times what it
-                # sent) can end within a packet; the core has no other word for that.
-                if self._handshake_completed:
+            except RuntimeError as error:
+                # To an address that is not proven yet three times what it sent may be sent; where
+                # that ends within a packet the core has no other word for it.
+                if NO_ROOM not in str(error):
                     raise
                 break
             if transmit is None:
@@ -418,7 +446,7 @@ def client_engine(
         configuration.verify_mode = ssl.CERT_REQUIRED
         configuration.cafile = str(trust.path)
         configuration.server_name = trust.server_name or host
-    return Qh3Engine(QuicConnection(configuration=configuration), options, pinned)
+    return Qh3Engine(WideQuic(configuration=configuration), options, pinned)
 
 
 def server_engine(
@@ -458,5 +486,5 @@ def _configuration(
         max_stream_data=min(options.stream_window_bytes, options.connection_window_bytes // 2),
         max_datagram_size=most if is_loopback else SMALLEST_DATAGRAM_BYTES,
         probe_datagram_size=most > SMALLEST_DATAGRAM_BYTES,
-        server_name=None,
+        active_connection_id_limit=CONNECTION_IDS,
     )
