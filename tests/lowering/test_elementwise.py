@@ -183,6 +183,13 @@ def test_float_functions_over_their_range(machine: Machine) -> None:
         assert units_off(got, want, dt.float32).max() <= most_units(name, dt.float32), name
 
 
+def test_complex_numbers_over_false(machine: Machine) -> None:
+    values = np.array([1 + 2j, -1 - 1j, 0], np.complex64)
+    with np.errstate(all="ignore"):
+        wanted = values / np.zeros(3, np.complex64)
+    np.testing.assert_array_equal(machine.run("divide", values, np.zeros(3, bool)), wanted)
+
+
 @pytest.mark.parametrize("name", ["sin", "pow", "log2"])
 def test_complex_functions_of_the_host(machine: Machine, name: str) -> None:
     assert runs_on_host(name, dt.complex64)

@@ -136,10 +136,11 @@ class PlanBuilder:
         working = [step for step in steps if isinstance(step, KernelStep | HostStep)]
         alone = {step.nodes[0] for step in working if len(step.nodes) == 1}
         busy = {node for step in working for node in step.nodes}
+        lying = tuple(moved(output, places) for output in outputs)
         return Plan(
-            with_releases(steps, kept),
+            with_releases(steps, {output.slot for output in lying}),
             self._slots,
-            tuple(moved(output, places) for output in outputs),
+            lying,
             self._waits,
             counted(nodes, alone),
             tuple(number for number in range(len(nodes)) if number not in busy),

@@ -4,11 +4,16 @@ fn multiply_$C(a: vec2<$T>, b: vec2<$T>) -> vec2<$T> {
     return vec2<$T>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
 
+// x / 0, written out: Mesa makes 0 of x / f32(false).
+fn over_zero_$C(x: $T) -> $T {
+    return select(copysign_$T(infinity_$T(), x), nan_$T(), is_zero_$T(x) || is_nan_$T(x));
+}
+
 // Smith (1962), which neither over- nor underflows where the quotient does not.
 fn divide_$C(a: vec2<$T>, b: vec2<$T>) -> vec2<$T> {
     let br = abs_$T(b.x);
     let bi = abs_$T(b.y);
-    if is_zero_$T(br) && is_zero_$T(bi) { return vec2<$T>(a.x / br, a.y / br); }
+    if is_zero_$T(br) && is_zero_$T(bi) { return vec2<$T>(over_zero_$C(a.x), over_zero_$C(a.y)); }
     if br >= bi {
         let ratio = b.y / b.x;
         let scale = b.x + b.y * ratio;
