@@ -240,6 +240,24 @@ def test_a_graph_given_up_is_asked_for_once_and_its_runs_wait(front, runner) -> 
     runner.run(scenario())
 
 
+def test_the_graph_not_run_for_longest_is_given_up(front, runner) -> None:
+    async def scenario() -> None:
+        session, client = front.open(), Client()
+        front.tasks(session, register(1, [1, 2, 3, 4]))
+
+        def run(graph: int, base: int, told: bytes | None = None) -> RunGraph:
+            return client.run(graph, base, [1], [base, base + 1], [2.0, 1.0], definition=told)
+
+        for graph in range(1, MAX_GRAPHS + 1):
+            front.tasks(session, run(graph, 100 * graph, SCALE_AND_ADD))
+        front.tasks(session, run(1, 1000), run(MAX_GRAPHS + 1, 2000, SCALE_AND_ADD))
+        front.tasks(session, run(1, 3000), run(2, 4000))
+        assert (await front.message(GraphMissing)).graph == 2
+        await front.end(session)
+
+    runner.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("again", "wanted"),
     [

@@ -76,13 +76,15 @@ def test_where_all_places_are_alike_the_lines_wrap_at_the_head(more: int) -> Non
     assert loop_head(recorded.ops, 3) > len(recorded.ops) - 3
 
 
-def test_a_value_that_stays_is_under_way_everywhere() -> None:
+@pytest.mark.parametrize("older", range(3))
+def test_a_value_that_stays_is_under_way_everywhere(older: int) -> None:
     """A weight made by an op some time ago counts at no place."""
     recorded = Recorded()
     weight = recorded.add(1, 2, 5)
+    for _ in range(older):
+        recorded.add(1, 2, 6)
     h = 3
     for _ in range(5):
-        h = recorded.add(h, 4, 21)
-        g = recorded.add(h, weight, 22)
-        h = recorded.add(g, h, 23)
-    assert (loop_head(recorded.ops, 3) - 1) % 3 == 0
+        for line in (21, 22, 23):
+            h = recorded.add(h, weight if line == 22 else 4, line)
+    assert (loop_head(recorded.ops, 3) - 1 - older) % 3 == 0
