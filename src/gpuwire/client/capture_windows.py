@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuwire.client.kernel_launches import DeviceArray, Launch
-from gpuwire.client.tensor import Tensor
-from gpuwire.errors import ArgumentError, CaptureError
+from gpuwire.errors import ArgumentError, CaptureError, GpuwireError
 from gpuwire.ids import LocationId, StreamId
+from gpuwire.ir.tensors import TensorType
 from gpuwire.wire.limits import DEFAULT_LIMITS
 
 
@@ -34,11 +34,11 @@ class CaptureWindow:
         self.launches: list[CapturedLaunch] = []
         self.arrays: list[DeviceArray] = []
         """In order of first use."""
-        self.tensors: list[Tensor] = []
-        """What they were then."""
+        self.types: list[TensorType] = []
+        """Of each of them. It keeps this type."""
         self.written: set[int] = set()
         """Numbers of those that some launch writes."""
-        self.cause: CaptureError | None = None
+        self.cause: GpuwireError | None = None
         """What spoiled it first."""
         self._location = location
         self._numbers: dict[int, int] = {}
@@ -58,9 +58,9 @@ class CaptureWindow:
                 self.written.add(slot)
         self.launches.append(CapturedLaunch(launch, slots, self._location()))
 
-    def spoil(self, cause: CaptureError) -> None:
-        """It cannot become a graph any longer."""
-        self.cause = self.cause or cause
+    def refused(self, error: GpuwireError) -> None:
+        """It cannot become a graph any longer: it would lack a step."""
+        self.cause = self.cause or error
 
     def _slot(self, array: DeviceArray) -> int:
         number = self._numbers.get(id(array))
@@ -72,7 +72,7 @@ class CaptureWindow:
                 )
             self._numbers[id(array)] = number
             self.arrays.append(array)
-            self.tensors.append(array._tensor)
+            self.types.append(array._tensor.type)
         return number
 
 
@@ -100,5 +100,5 @@ class CaptureWindows:
                 "before or after the block of dev.capture()",
                 state="capturing",
             )
-            window.spoil(error)
+            window.refused(error)
             raise error

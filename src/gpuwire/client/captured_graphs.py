@@ -75,10 +75,10 @@ class CapturedGraph:
             if array._tensor.id != held
         ]
         for slot, tensor in inputs:
-            if tensor.type != self._window.tensors[slot].type:
+            captured = self._window.types[slot]
+            if tensor.type != captured:
                 raise CaptureError(
-                    f"array {slot} of the captured graph was {self._window.tensors[slot].type} and "
-                    f"is {tensor.type} now",
+                    f"array {slot} of the captured graph was {captured} and is {tensor.type} now",
                     state="captured",
                 )
         written = sorted(self._window.written)
@@ -143,7 +143,7 @@ class CapturedGraph:
                     captured.location,
                 )
             )
-        types = tuple([tensor.type for tensor in window.tensors])
+        types = tuple(window.types)
 
         def end(request: RequestId) -> EndCapture:
             return EndCapture(stream, request, graph, types)

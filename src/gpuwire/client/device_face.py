@@ -109,14 +109,19 @@ class _Face(DeviceFacts):
 
     def _ask_memory(self, completion: Completion) -> None:
         self._refuse_captured("memory_report")
+        self._tell_of_the_dead()
         stream = self._stream()
         self._session.ask(lambda request: AskMemory(stream, request), MemoryReported, completion)
 
     def _ask_cleanup(self, completion: Completion) -> None:
         self._refuse_captured("memory_cleanup")
-        # Arrays that have died are told of with the batch that this closes, before the request.
-        self._session.recorder.flush()
+        self._tell_of_the_dead()
         self._session.ask(CleanMemory, MemoryFreed, completion)
+
+    def _tell_of_the_dead(self) -> None:
+        """Arrays that have died are told of at the end of a batch, so the request for memory must
+        be in the next one."""
+        self._session.recorder.flush()
 
 
 class SyncFace(_Face):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuwire.client.tensor import Tensor
+from gpuwire.errors import GpuwireError
 from gpuwire.ids import KernelId
 from gpuwire.wire.device_tasks import Grid
 
@@ -41,3 +42,6 @@ class LaunchRecorder(Protocol):
 
     def launch(self, launch: Launch) -> None:
         """Takes a launch whose arguments have been checked."""
+
+    def refused(self, error: GpuwireError) -> None:
+        """A call could not become a launch."""

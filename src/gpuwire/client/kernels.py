@@ -13,7 +13,7 @@ from gpuwire.client.parameters import parameter_words
 from gpuwire.client.session import Session
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.wgsl import Interface
-from gpuwire.errors import ArgumentError, DTypeError
+from gpuwire.errors import ArgumentError, DTypeError, GpuwireError
 from gpuwire.ids import KernelId, StreamId, TensorId
 from gpuwire.wire.device_tasks import Grid, RegisterKernel
 from gpuwire.wire.limits import DEFAULT_LIMITS
@@ -65,11 +65,17 @@ class Kernel:
     def __call__(self, *arguments: object, grid: int | Sequence[int]) -> None:
         """Launches it; returns at once."""
         recorder = self._recorder()
-        arrays = self._arrays(arguments)
-        params = parameter_words(arguments[len(arrays) :])
-        workgroups = self._grid(grid)
-        kernel = self._registered(len(params) // 4)
-        recorder.launch(Launch(kernel, self.name, workgroups, arrays, self._written, params, self))
+        try:
+            arrays = self._arrays(arguments)
+            params = parameter_words(arguments[len(arrays) :])
+            workgroups = self._grid(grid)
+            kernel = self._registered(len(params) // 4)
+            recorder.launch(
+                Launch(kernel, self.name, workgroups, arrays, self._written, params, self)
+            )
+        except GpuwireError as error:
+            recorder.refused(error)
+            raise
 
     def __del__(self) -> None:
         if getattr(self, "_id", None) is not None:
@@ -129,11 +135,8 @@ class Kernel:
     def _grid(self, grid: int | Sequence[int]) -> Grid:
         size = self._interface.workgroup_size
         if not isinstance(grid, int):
-            numbers = [*map(int, grid), 1, 1]
-            x, y, z = numbers[:3]
-            if not 1 <= len(numbers) - 2 <= 3 or not all(
-                1 <= number <= MAX_GRID for number in (x, y, z)
-            ):
+            x, y, z = [*map(int, grid), 1, 1, 1][:3]
+            if not 1 <= len(grid) <= 3 or not all(1 <= n <= MAX_GRID for n in (x, y, z)):
                 raise ArgumentError(
                     f"{self.name}: a grid of {tuple(grid)} workgroups; one to three numbers from 1 "
                     f"to {MAX_GRID}"
@@ -214,6 +217,9 @@ class DirectLaunches:
         for array, written in zip(launch.arrays, launch.written, strict=True):
             if written:
                 array._tensor = next(made)
+
+    def refused(self, error: GpuwireError) -> None:
+        """Its caller is told, and nobody else."""
 
 
 def _check_interface(interface: Interface, info: DeviceInfo, source: str) -> None:

@@ -13,7 +13,8 @@ from gpuwire.errors import ArgumentError
 
 WorkgroupSize = tuple[int, int, int]
 
-_COMMENT_EDGE = re.compile(r"//|/\*|\*/|\n")
+_COMMENT = re.compile(r"//|/\*")
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
 _ATTRIBUTES = r"((?:@\s*\w+\s*(?:\([^()]*\)\s*)?)+)"
 _ATTRIBUTE = re.compile(r"@\s*(\w+)\s*(?:\(([^()]*)\))?")
 _RESOURCE = re.compile(_ATTRIBUTES + r"var\b\s*(?:<([^<>]*)>)?\s*(\w+)")
@@ -75,27 +76,27 @@ def interface(
 def without_comments(source: str) -> str:
     """The source with its comments left out; block comments nest. Lines keep their numbers."""
     kept: list[str] = []
-    depth, in_line, start = 0, False, 0
-    for edge in _COMMENT_EDGE.finditer(source):
-        is_code = depth == 0 and not in_line
-        match edge[0]:
-            case "/*" if not in_line:
-                depth += 1
-            case "*/" if depth and not in_line:
-                depth -= 1
-            case "//" if not depth:
-                in_line = True
-            case "\n":
-                in_line = False
-                if not is_code:
-                    kept.append("\n")
-        if is_code and (depth or in_line):
-            kept.append(source[start : edge.start()] + " ")
-        elif not is_code and depth == 0 and not in_line:
-            start = edge.end()
-    if depth == 0 and not in_line:
-        kept.append(source[start:])
+    place = 0
+    while opening := _COMMENT.search(source, place):
+        kept.append(source[place : opening.start()])
+        if opening[0] == "//":
+            place = source.find("\n", opening.end())
+            place = len(source) if place < 0 else place
+        else:
+            place = _block_end(source, opening.end())
+        kept.append(" " + "\n" * source.count("\n", opening.start(), place))
+    kept.append(source[place:])
     return "".join(kept)
+
+
+def _block_end(source: str, start: int) -> int:
+    """Where the block comment that is open at `start` ends."""
+    depth = 1
+    for edge in _BLOCK_EDGE.finditer(source, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if not depth:
+            return edge.end()
+    return len(source)
 
 
 def _buffers(text: str) -> tuple[Buffer, ...]:
