@@ -7,7 +7,7 @@ import pytest
 from gpuwire.cli.benching.limits import Busy, Limit, Place, find_limit
 
 REMOTE = Place(is_one_machine=False, cores=8, is_software=False)
-IDLE = Busy(client=0.1, front=0.1, host=0.1, machine=0.5, gpu=0.1)
+IDLE = Busy(client=0.1, front=0.1, host=0.1, waited=0.02, gpu=0.1)
 
 
 def busy(**of: float | None) -> Busy:
@@ -23,21 +23,22 @@ def busy(**of: float | None) -> Busy:
         (busy(host=1.1, client=0.85), REMOTE, Limit.SERVER_CPU, "the device's process"),
         (busy(gpu=0.95), REMOTE, Limit.GPU, "95%"),
         (IDLE, REMOTE, Limit.LINK, "nobody was busy"),
-        (busy(machine=7.6), REMOTE, Limit.OTHER_PROGRAMS, "7.6 of 8 cores"),
+        (busy(waited=0.9), REMOTE, Limit.OTHER_PROGRAMS, "0.90 waited for"),
+        (busy(waited=0.4), REMOTE, Limit.LINK, "nobody was busy"),
         (busy(front=None, host=None, gpu=None), REMOTE, Limit.LINK_OR_SERVER, "does not tell"),
         (busy(client=0.9, front=None, host=None, gpu=None), REMOTE, Limit.CLIENT_CPU, "0.90"),
-        (busy(machine=None), REMOTE, Limit.LINK, "nobody"),
+        (busy(waited=None), REMOTE, Limit.LINK, "nobody"),
         (
-            busy(client=0.7, front=0.7, host=0.3, machine=1.9),
+            busy(client=0.7, front=0.7, host=0.3, waited=0.2),
             Place(is_one_machine=True, cores=2, is_software=False),
             Limit.SHARED_CPU,
             "1.7 of 2 cores",
         ),
         (
-            busy(client=0.7, front=0.7, host=0.3, machine=1.9),
-            Place(is_one_machine=False, cores=2, is_software=False),
+            busy(client=0.2, front=0.2, host=0.1, waited=0.4),
+            Place(is_one_machine=True, cores=2, is_software=False),
             Limit.OTHER_PROGRAMS,
-            "0.7 of them with this",
+            "0.20 cores used here, and 0.40 waited for",
         ),
         (
             busy(host=1.8, gpu=1.0),

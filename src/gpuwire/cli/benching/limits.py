@@ -10,8 +10,8 @@ BUSY = 0.8
 """Of one core, or of the GPU's time: who is as busy as that has little left to give. Packets and
 tasks go through one thread at a time of each process, since it holds the interpreter."""
 
-FULL = 0.9
-"""Of a machine's cores: on one that is as busy as that, whoever wants to run has to wait."""
+WAITING = 0.25
+"""Of the time, for a core that others held: more than a busy neighbour takes now and then."""
 
 
 class Limit(StrEnum):
@@ -35,8 +35,8 @@ class Busy:
     """The server's network process."""
     host: float | None
     """The server's process that owns the device."""
-    machine: float | None
-    """All cores of the client's machine, whoever kept them busy."""
+    waited: float | None
+    """How much the client could have run and had to wait for a core, in cores."""
     gpu: float | None
     """Share of the time in which kernels ran; an estimate from samples."""
 
@@ -75,11 +75,14 @@ def find_limit(busy: Busy, place: Place) -> Finding:
         return Finding(
             Limit.SHARED_CPU, f"{used:.1f} of {place.cores} cores busy with both sides of it"
         )
-    if busy.machine is not None and busy.machine >= FULL * place.cores:
-        return Finding(
-            Limit.OTHER_PROGRAMS,
-            f"{busy.machine:.1f} of {place.cores} cores busy here, {used:.1f} of them with this",
-        )
+    if busy.waited is not None and busy.waited >= WAITING:
+        # A server on the same machine waits as well, and is not seen to.
+        wanted = BUSY / 2 if place.is_one_machine else BUSY
+        if busy.client + busy.waited >= wanted:
+            return Finding(
+                Limit.OTHER_PROGRAMS,
+                f"{busy.client:.2f} cores used here, and {busy.waited:.2f} waited for",
+            )
     if busy.front is None:
         return Finding(
             Limit.LINK_OR_SERVER,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -99,26 +98,27 @@ def operations(device: Device, watcher: Watcher, place: Place, seconds: float) -
 def _repeat(work: Callable[[], object], watcher: Watcher, seconds: float) -> tuple[float, Busy]:
     """Times per second, and how busy everyone was meanwhile."""
     mark, count = watcher.mark(), 0
-    machine = machine_seconds()
+    waited_before = _waited_seconds()
     began, processor = time.perf_counter(), time.process_time()
     while (spent := time.perf_counter() - began) < seconds or not count:
         work()
         count += 1
     client = (time.process_time() - processor) / spent
-    after = machine_seconds()
-    all_cores = (after - machine) / spent if after is not None and machine is not None else None
+    waited_after, waited = _waited_seconds(), None
+    if waited_before is not None and waited_after is not None:
+        waited = max(waited_after - waited_before, 0.0) / spent
     server = watcher.busy_since(mark)
-    return count / spent, Busy(client, server.front, server.host, all_cores, server.gpu)
+    return count / spent, Busy(client, server.front, server.host, waited, server.gpu)
 
 
-def machine_seconds() -> float | None:
-    """Processor time of this machine's cores since its start (proc_stat(5)); None off Linux."""
+def _waited_seconds() -> float | None:
+    """How long this process's threads have been ready to run without a core, all together
+    (proc_pid_schedstat(5)); None off Linux."""
     try:
-        words = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        files = Path("/proc/self/task").glob("*/schedstat")
+        return sum(int(file.read_text(encoding="ascii").split()[1]) for file in files) / 1e9
     except OSError:
         return None
-    user, nice, system, _, _, irq, softirq, steal = map(int, words[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _size(move: Callable[[int], object]) -> int:

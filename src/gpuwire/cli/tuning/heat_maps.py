@@ -166,14 +166,14 @@ def _mark(axes: Axes, grid: _Grid, marks: Sequence[Mark]) -> None:
         place = grid.place(mark.candidate)
         if place is None:
             continue
-        axes.plot(place[0] - 0.38 + 0.76 * number_, place[1] + 0.3, **_style(mark, 9))
+        axes.plot(place[0] - 0.38 + 0.76 * number_, place[1] + 0.3, **_style(mark))
 
 
-def _style(mark: Mark, size: float) -> dict[str, Any]:
+def _style(mark: Mark) -> dict[str, Any]:
     """Seen on every colour: white inside, dark around."""
     return {
         "marker": mark.symbol,
-        "markersize": size,
+        "markersize": 14 if mark.symbol == "*" else 9,  # a star is mostly points
         "color": "#ffffff",
         "markeredgecolor": "#101418",
         "markeredgewidth": 1.1,
@@ -184,9 +184,7 @@ def _legend(drawing: Drawing, marks: Sequence[Mark], title: str, theme: Theme) -
     from matplotlib.lines import Line2D
 
     drawing.suptitle(title, fontsize=11, color=theme.ink)
-    handles = [
-        Line2D([], [], linestyle="none", label=each.label, **_style(each, 9)) for each in marks
-    ]
+    handles = [Line2D([], [], linestyle="none", label=each.label, **_style(each)) for each in marks]
     drawing.legend(
         handles=handles,
         loc="outside lower center",
