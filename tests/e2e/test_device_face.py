@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import gpuwire as gw
+from gpuwire.client import CapturedGraph
 from gpuwire.config import load_config
 from gpuwire.errors import (
     ArgumentError,
@@ -276,7 +277,7 @@ def test_memory_of_a_graph_comes_back_when_it_is_destroyed_or_forgotten(dev) -> 
     dev.sync()
     before = dev.memory_report().session_bytes
 
-    def captured() -> gw.CapturedGraph:
+    def captured() -> CapturedGraph:
         with dev.capture() as graph:
             saxpy(x, y, 1.0, grid=100)
         graph.replay()

@@ -6,8 +6,21 @@ event loop (`writer`); replies come back through `reader` and `pending`.
 """
 
 from gpuwire.client.aio import AsyncDevice
+from gpuwire.client.captured_graphs import CapturedGraph
 from gpuwire.client.device import Device, connect, list_devices
+from gpuwire.client.kernels import Kernel
+from gpuwire.client.profiles import Profile
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
 
-__all__ = ["AsyncDevice", "Device", "Stats", "Tensor", "connect", "list_devices"]
+__all__ = [
+    "AsyncDevice",
+    "CapturedGraph",
+    "Device",
+    "Kernel",
+    "Profile",
+    "Stats",
+    "Tensor",
+    "connect",
+    "list_devices",
+]

@@ -30,7 +30,7 @@ from gpuwire.wire.device_tasks import (
 )
 
 LOOP_LIMIT = 65_535
-"""llvmpipe ends every loop of a shader after so many rounds."""
+"""llvmpipe ends the loops of an invocation after so many rounds in all."""
 
 
 class _Face(DeviceFacts):
@@ -61,8 +61,9 @@ class _Face(DeviceFacts):
         not declare `params`. `workgroup_size` need not be given where the source says it in
         numbers. `name` is for errors; by default the entry point's.
 
-        Indices out of bounds touch nothing but the same array. On a software adapter every loop
-        ends after 65,535 rounds, silently, and a warning says so: nest loops that are longer.
+        Indices out of bounds touch nothing but the same array. On a software adapter all loops of
+        one invocation together end after 65,535 rounds, silently, nested ones too, and a warning
+        says so: spread longer work over invocations or calls.
 
         Raises ArgumentError for a source whose interface cannot be bound; whether it compiles is
         found out on the device. See `Kernel` for calling it.
@@ -70,8 +71,9 @@ class _Face(DeviceFacts):
         found = interface(source, entry_point, workgroup_size)
         if self.info.kind == "cpu" and found.loops:
             warnings.warn(
-                f"{self.info.name} is a software adapter: it ends every loop of a kernel after "
-                f"{LOOP_LIMIT:,} rounds without a word; nest or split longer ones",
+                f"{self.info.name} is a software adapter: it ends the loops of an invocation after "
+                f"{LOOP_LIMIT:,} rounds in all, nested ones too, without a word; spread longer "
+                "work over invocations or calls",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -180,7 +180,8 @@ class ServerConfig(Section):
     max_graph_bytes: Count = 128 * 1024 * 1024
     """The memory that they take."""
     max_host_restarts: Annotated[int, Field(ge=0)] = 5
-    """How often a device host that died is started anew within ten minutes."""
+    """How often a device host that died is started anew within ten minutes. Those that a session's
+    kernel ended, by running on or by what it did to the driver, do not count."""
 
 
 class Config(Section):

@@ -9,7 +9,9 @@ Conventions between a kernel's source and the compute server:
 - A count of workgroups is linear; the server folds more than 65,535 of them over y and z. A
   source numbers its workgroup `(wid.z * count.y + wid.y) * count.x + wid.x`, with
   `wid` the `workgroup_id` and `count` the `num_workgroups` builtin, and checks the bound itself.
-- No loop runs more than 65,535 times: software adapters end it there, silently.
+- All loops of one invocation together run at most 65,535 rounds: llvmpipe ends them there,
+  silently. Its counter is one for the whole invocation, so nesting does not help: 300 times 300
+  rounds are 65,101 there. What takes more is split over invocations or launches.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ from client.graph_cache.replaying import IntegerServer, Program, counted
 from gpuwire.client.graph_cache.known import KnownGraphs
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError
+from gpuwire.ids import KernelId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.tensors import Scalar
 from gpuwire.wire.codec import encode_task
+from gpuwire.wire.device_tasks import LaunchKernel, SetAllocationMode
 from gpuwire.wire.messages import DropTensors, RegisterTensor, RunGraph, RunOperation
 
 ONE = Scalar(1, dt.int32)
@@ -414,6 +416,27 @@ def test_an_upload_goes_at_once_and_before_the_segment_that_uses_it() -> None:
     kinds = [type(task) for task in program.server.tasks]
     assert kinds == [RegisterTensor, RegisterTensor, RunGraph]
     program.check_end([x, y, late, z])
+
+
+def test_a_kernels_launch_and_a_mode_come_after_what_every_thread_recorded_before() -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    z = program.op("add", program.op("negative", x, stream=1), y, stream=1)
+    recorder = program.recorder
+    kernel = recorder.new_id()
+    recorder.launch(StreamId(0), KernelId(kernel), (1, 1, 1), [y, z], [False, True], b"")
+    recorder.drop(TensorId(kernel))
+    w = program.op("negative", z)
+    recorder.add(SetAllocationMode(StreamId(0), True))
+    program.server.values |= {TensorId(kernel): 0, TensorId(kernel + 1): 0}
+    program.flush()
+    tasks = [task for task in program.server.tasks if not isinstance(task, RegisterTensor)]
+    assert [type(task) for task in tasks] == [
+        *(RunGraph, RunGraph, LaunchKernel, RunOperation, SetAllocationMode, DropTensors)
+    ]
+    assert tasks[-1] == DropTensors((TensorId(kernel), TensorId(kernel + 1)))
+    del w
 
 
 # --- Closing ---------------------------------------------------------------------------------
