@@ -11,6 +11,7 @@ from gpuwire.telemetry.snapshots import (
     Count,
     GraphDrawing,
     HostSnapshot,
+    KernelSample,
     KernelSnapshot,
     NodeSnapshot,
     OpEvent,
@@ -21,7 +22,8 @@ from gpuwire.telemetry.snapshots import (
     TrafficPoint,
 )
 
-EVENT = OpEvent(1.5, 3, "matmul", "matmul", "float32[2, 3]", 24)
+EVENT = OpEvent(1.5, 3, "matmul", "matmul", "float32[2, 3]", 24, 7, 1.25, 0.0)
+SAMPLE = KernelSample(1.75, 3, "matmul f32", 0.25)
 HOST = HostSnapshot(
     2.0,
     "device",
@@ -34,6 +36,7 @@ HOST = HostSnapshot(
     (Count("matmul", 2),),
     (EVENT,),
     0,
+    (SAMPLE,),
     (KernelSnapshot("matmul f32", 2, 1, 0.25),),
     (),
 )
@@ -44,7 +47,7 @@ SESSION = SessionSnapshot(
 POINT = TrafficPoint(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, ())
 SERVER = ServerSnapshot(
     *(1.0, "a server", 1, 0, True, Totals(), (), (SESSION,), (), (POINT,)),
-    *(((0, EVENT),), 0, ("a line",)),
+    *(((0, EVENT),), 0, ((0, SAMPLE),), ("a line",)),
 )
 DRAWING = GraphDrawing(
     1, ("float32[2]",), (0,), (NodeSnapshot("exp", "elementwise", ("i0",), "f", 8, ""),)

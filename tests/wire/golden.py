@@ -246,7 +246,7 @@ MESSAGES: dict[str, Message] = {
     "heartbeat": Heartbeat(1),
     "heartbeat reply": HeartbeatReply(1),
     "watch": Watch(300),
-    "facts": Facts(300, b'{"moment":1.5}'),
+    "facts": Facts(300, 1 << 50, (1 << 50) + 7, b'{"moment":1.5}'),
     "close": Close(None),
     "close, error": Close(_ERROR),
 }

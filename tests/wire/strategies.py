@@ -343,7 +343,7 @@ control_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Heartbeat, counts),
     st.builds(HeartbeatReply, counts),
     st.builds(Watch, counts),
-    st.builds(Facts, counts, st.binary(max_size=300)),
+    st.builds(Facts, counts, counts, counts, st.binary(max_size=300)),
     st.builds(Close, st.none() | error_records()),
 )
 

@@ -42,7 +42,7 @@ MESSAGES: dict[Event, Message] = {
         Heartbeat(1),
         HeartbeatReply(1),
         Watch(1),
-        Facts(1, b"{}"),
+        Facts(1, 2, 3, b"{}"),
         Close(None),
     )
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 
 from gpuwire.client.connecting import Link, open_listing
@@ -27,6 +29,10 @@ class Viewer:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._numbers = 0
+        self._asked = 0.0
+        self._delay = inf
+        self.clock_offset = 0.0
+        """Seconds that the server's clock is ahead of this machine's, by the quickest answer."""
 
     async def next(self) -> ServerSnapshot:
         """The server's next moment, a quarter of a second after the one before. Raises the server's
@@ -34,6 +40,7 @@ class Viewer:
         self._numbers += 1
         number = self._numbers
         writer = self._link.control.writer
+        self._asked = time.time()
         await writer.write(self._link.wire.send(Watch(number)))
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
@@ -48,8 +55,9 @@ class Viewer:
         while data := await control.reader.read(READ_BYTES):
             for message in wire.receive_data(data):
                 match message:
-                    case Facts(number=answered, snapshot=snapshot) if answered == number:
-                        return from_json(ServerSnapshot, bytes(snapshot))
+                    case Facts(number=answered) if answered == number:
+                        self._compare_clocks(message)
+                        return from_json(ServerSnapshot, bytes(message.snapshot))
                     case Heartbeat():
                         control.writer.write_nowait(wire.send(HeartbeatReply(message.number)))
                     case Close(error=None):
@@ -63,6 +71,14 @@ class Viewer:
                             kind=type(message).__name__,
                         )
         raise LinkLost("the server ended the control stream without a word")
+
+    def _compare_clocks(self, facts: Facts) -> None:
+        """RFC 5905 section 8: what the server waited is in both of its times and falls out."""
+        received, sent, now = facts.received_us * 1e-6, facts.sent_us * 1e-6, time.time()
+        delay = (now - self._asked) - (sent - received)
+        if delay < self._delay:
+            self._delay = delay
+            self.clock_offset = ((received - self._asked) + (sent - now)) / 2
 
 
 @asynccontextmanager

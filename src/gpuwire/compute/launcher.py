@@ -92,6 +92,7 @@ class Launcher:
         program = self._programs.program(kernel)
         if mode is LaunchMode.SKIP:
             return
+        program.launches += 1
         stream = self._scheduler.stream(stream_id)
         indirect: Binding | None = None
         grid = (1, 1, 1)

@@ -48,6 +48,7 @@ class Program:
         "group_pages",
         "groups",
         "immediate_bytes",
+        "launches",
         "layout",
         "name",
         "pipeline",
@@ -60,6 +61,7 @@ class Program:
         self.failure: GpuwireError | None = None
         self.pipeline: Pointer = NULL
         self.layout: Pointer = NULL
+        self.launches = 0
         self.immediate_bytes = 0
         self.uniform_bytes = 0
         """Of its parameters: they are immediates or a uniform, or there are none."""
@@ -107,6 +109,13 @@ class Programs:
                 self._drop(next(iter(self._programs)))
             program = self._programs[kernel] = self._compile(kernel)
         return program
+
+    def launch_counts(self) -> dict[str, int]:
+        """Launches by kernel, of those whose programs are kept; those of one name together."""
+        counts: dict[str, int] = {}
+        for program in self._programs.values():
+            counts[program.name] = counts.get(program.name, 0) + program.launches
+        return counts
 
     def bind(
         self,

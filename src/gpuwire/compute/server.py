@@ -315,13 +315,15 @@ class WgpuServer:
         observer = self._launch_observer
         if observer is not None and mode is LaunchMode.NORMAL:
             observer.before(kernel, stream_id)
+        else:
+            observer = None
         try:
             self._launcher.launch(kernel, count, args, stream_id, mode)
         except GpuwireError as error:
             self._captures.doom(stream_id, error)
             raise
         finally:
-            if observer is not None and mode is LaunchMode.NORMAL:
+            if observer is not None:
                 observer.after(kernel, stream_id)
 
     def observe_launches(self, observer: LaunchObserver | None) -> None:
@@ -333,6 +335,10 @@ class WgpuServer:
         """Let go of what is compiled of a kernel; launched again, it is compiled again. What is
         queued or captured goes on. Without this the last few thousand kernels are kept."""
         self._programs.drop(kernel)
+
+    def launch_counts(self) -> dict[str, int]:
+        """Launches so far by kernel name, replays not counted."""
+        return self._programs.launch_counts()
 
     def compile_queued(self) -> None:
         """Compile the kernels of all launches in queue mode."""

@@ -271,6 +271,7 @@ class Dataflow:
             self._pass_on(work, failed)
             return
         stream = work.stream
+        began = self._watch.begin() if self._watch.probe.is_open else 0.0
         try:
             self._require_memory(work)
             self._launched.add(stream.number)
@@ -285,8 +286,8 @@ class Dataflow:
         except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)
             return
-        if self._watch.probe.watched:
-            self._watch.ran(work)
+        if began:
+            self._watch.ran(work, began)
         if isinstance(result, tuple):
             self._finish(work, result)
         else:

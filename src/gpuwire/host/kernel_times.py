@@ -2,12 +2,14 @@
 
 Timing a launch costs two timestamps, a closed compute pass and a read: a hundred times the launch
 itself. So few are timed: after each the next must wait until the cost of timing is `SHARE` of the
-time that has passed. Launches are counted exactly, and a kernel's time in all is estimated as
-launches times the mean of its samples.
+time that has passed, and in between launches are not even looked at. They are counted exactly, by
+the compute server, and a kernel's time in all is estimated as launches times the mean of its
+samples.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -15,55 +17,84 @@ from gpuwire.compute.completion import Completion
 from gpuwire.compute.server import WgpuServer
 from gpuwire.errors import GpuwireError
 from gpuwire.kernels.kernel import Kernel
-from gpuwire.telemetry.snapshots import KernelSnapshot
+from gpuwire.telemetry.snapshots import KernelSample, KernelSnapshot
 
 SHARE = 0.002
 """Of the host's time that may go into timing."""
 LEAST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 """The first launch of a kernel compiles it, which must not end timing for a minute."""
-PASSED_OVER = 64
+PASSED_OVER = 32
 """So many launches of kernels that were timed often are passed over for one that was not."""
 KEPT_KERNELS = 512
 TOLD_KERNELS = 24
 
 
 @dataclass(slots=True, eq=False)
-class _Kernel:
-    name: str
-    launches: int = 0
+class _Times:
+    """What is known of the kernels of one name."""
+
     samples: int = 0
     seconds: float = 0.0
 
 
+class _Timed:
+    """A launch that is being timed."""
+
+    __slots__ = ("ended", "name", "seconds", "session")
+
+    def __init__(self, name: str, session: int, seconds: Completion[float]) -> None:
+        self.name = name
+        self.session = session
+        self.seconds = seconds
+        self.ended = 0.0
+        # Whoever waits for it has the poller look.
+        seconds.when_done(self._note_end)
+
+    def _note_end(self) -> None:
+        self.ended = time.time()
+
+
 class KernelTimes:
-    """Counts and times launches, as the compute server's launch observer."""
+    """Times launches now and then, as the compute server's launch observer."""
 
     def __init__(self, server: WgpuServer) -> None:
+        self.session = 0
+        """The session whose work is being run."""
         self._server = server
-        self._kernels: dict[Kernel, _Kernel] = {}
+        self._is_wanted = False
+        self._times: dict[str, _Times] = {}
         self._token: int | None = None
         self._started = 0.0
-        self._next = 0.0
         self._passed_over = 0
-        self._open: list[tuple[_Kernel, Completion[float]]] = []
+        self._open: list[_Timed] = []
+        self._samples: list[KernelSample] = []
+
+    def start(self) -> None:
+        """Somebody watches: times launches from now on."""
+        self._is_wanted = True
+        self._server.observe_launches(self)
+
+    def stop(self) -> None:
+        """Nobody watches any more. What is known is kept."""
+        self._is_wanted = False
+        self._server.observe_launches(None)
+        self._samples.clear()
 
     def before(self, kernel: Kernel, stream: int) -> None:
         """A kernel is about to be launched."""
-        known = self._kernels.get(kernel)
-        if known is None:
-            if len(self._kernels) >= KEPT_KERNELS:
-                self._kernels.clear()
-            known = self._kernels[kernel] = _Kernel(kernel.name)
-        known.launches += 1
-        now = time.perf_counter()
-        if now < self._next or self._server.capturing(stream):
+        if self._server.capturing(stream):
             return
-        if known.samples > 2 and self._passed_over < PASSED_OVER and self._has_rarer(known):
+        times = self._times.get(kernel.name)
+        if times is None:
+            if len(self._times) >= KEPT_KERNELS:
+                self._times.clear()
+            times = self._times[kernel.name] = _Times()
+        if times.samples > 2 and self._passed_over < PASSED_OVER and self._has_rarer(times):
             self._passed_over += 1
             return
         self._passed_over = 0
-        self._started = now
+        self._started = time.perf_counter()
         self._token = self._server.start_profile_at_launch(stream)
 
     def after(self, kernel: Kernel, stream: int) -> None:
@@ -73,50 +104,51 @@ class KernelTimes:
             return
         # Ended before any launch opened it where the launch failed: its completion says so.
         seconds = self._server.end_profile(stream, token)
-        seconds.when_done(_nothing)  # Whoever waits for it has the poller look.
-        self._open.append((self._kernels[kernel], seconds))
+        self._open.append(_Timed(kernel.name, self.session, seconds))
         cost = time.perf_counter() - self._started
         pause = min(max(cost / SHARE, LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
-        self._next = self._started + pause
+        self._server.observe_launches(None)
+        asyncio.get_running_loop().call_later(pause, self._look_again)
 
-    def forget(self) -> None:
-        """Nobody watches any more."""
-        self._kernels.clear()
-        self._open.clear()
+    def samples(self) -> tuple[KernelSample, ...]:
+        """The launches that were timed since the call before."""
+        self._take_samples()
+        samples, self._samples = tuple(self._samples), []
+        return samples
 
     def snapshots(self) -> tuple[KernelSnapshot, ...]:
         """The kernels with the most device time, most first; launches decide where none is
         timed."""
         self._take_samples()
-        told = [
-            KernelSnapshot(
-                kernel.name,
-                kernel.launches,
-                kernel.samples,
-                kernel.seconds / kernel.samples if kernel.samples else 0.0,
-            )
-            for kernel in self._kernels.values()
-        ]
+        told = []
+        for name, launches in self._server.launch_counts().items():
+            times = self._times.get(name) or _Times()
+            mean = times.seconds / times.samples if times.samples else 0.0
+            told.append(KernelSnapshot(name, launches, times.samples, mean))
         told.sort(key=lambda kernel: (kernel.device_seconds, kernel.launches), reverse=True)
         return tuple(told[:TOLD_KERNELS])
 
-    def _has_rarer(self, known: _Kernel) -> bool:
-        return any(kernel.samples < known.samples for kernel in self._kernels.values())
+    def _look_again(self) -> None:
+        if self._is_wanted:
+            self._server.observe_launches(self)
+
+    def _has_rarer(self, known: _Times) -> bool:
+        return any(times.samples < known.samples for times in self._times.values())
 
     def _take_samples(self) -> None:
         under_way = []
-        for kernel, seconds in self._open:
-            if not seconds.done:
-                under_way.append((kernel, seconds))
+        for timed in self._open:
+            # The callback comes a moment after `done`, on another thread.
+            if not timed.ended:
+                under_way.append(timed)
                 continue
             try:
-                kernel.seconds += seconds.result()
+                seconds = timed.seconds.result()
             except GpuwireError:
                 # Work in the window failed, so there is no time to tell; its tensor tells why.
                 continue
-            kernel.samples += 1
+            times = self._times.setdefault(timed.name, _Times())
+            times.seconds += seconds
+            times.samples += 1
+            self._samples.append(KernelSample(timed.ended, timed.session, timed.name, seconds))
         self._open = under_way
-
-
-def _nothing() -> None:
-    """The sample is taken when somebody asks."""

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 
 from gpuwire.errors import GpuwireError, UnknownTensor
 from gpuwire.host.black_box import BlackBox
@@ -21,7 +20,7 @@ from gpuwire.host.reads import Reads
 from gpuwire.host.slots import SlotMemory, SlotPool
 from gpuwire.host.tensors import Failure, MemoryAccount, Tensor
 from gpuwire.host.uploads import Uploads
-from gpuwire.host.watching import TOLD_GRAPHS, HostWatch, SessionFacts
+from gpuwire.host.watching import HostWatch, SessionFacts
 from gpuwire.ids import RequestId
 from gpuwire.telemetry.snapshots import GraphDrawing, HostSessionSnapshot
 from gpuwire.wire.codec import decode_tasks, encode_reply
@@ -89,9 +88,9 @@ class HostSession:
             self.number, device, self._dataflow, self._box, self._reply, ends.limits
         )
         self._dataflow.tensors.drop_other = self.face.drop
-        self._frames: deque[tuple[int, bytes]] = deque()
-        """Counts and bodies. A frame is decoded when its turn comes: tasks that wait as bytes take
-        a tenth of the memory."""
+        self._frames: deque[tuple[int, bytes, float]] = deque()
+        """Counts, bodies, and when they came if somebody watches. A frame is decoded when its turn
+        comes: tasks that wait as bytes take a tenth of the memory."""
         self._tasks: deque[Task] = deque()
         """Of the frame that is being run."""
         self._taken = 0
@@ -104,7 +103,8 @@ class HostSession:
 
     def add_frame(self, count: int, body: Payload) -> None:
         """Queues a frame's tasks."""
-        self._frames.append((count, bytes(body)))
+        arrived = time.time() if self._watch.probe.watched else 0.0
+        self._frames.append((count, bytes(body), arrived))
 
     @property
     def has_work(self) -> bool:
@@ -147,7 +147,7 @@ class HostSession:
         self._replies.clear()
         for sync in self._syncs:
             sync.cancel()
-        self._watch.ended(self._graphs.counts)
+        self._watch.ended(self.facts())
         self.reads.close()
         self.uploads.close()
         self.face.close()
@@ -160,8 +160,7 @@ class HostSession:
         snapshot = HostSessionSnapshot(
             self.number, len(dataflow.tensors), self.account.in_use, dataflow.waiting
         )
-        graphs = islice(self._graphs.known(), TOLD_GRAPHS)
-        return SessionFacts(snapshot, self._graphs.counts, tuple(map(self._watch.graph, graphs)))
+        return self._watch.facts(snapshot, self._graphs.counts, self._graphs.known())
 
     def drawing(self, graph: int) -> GraphDrawing | None:
         """One of its graphs; None if it has none of that number, or has given it up."""
@@ -177,7 +176,8 @@ class HostSession:
 
     def _run_next_task(self) -> None:
         if not self._tasks:
-            count, body = self._frames.popleft()
+            count, body, self._watch.arrived = self._frames.popleft()
+            self._watch.frame += 1
             self._tasks.extend(decode_tasks(body, count, self._ends.limits))
             self._taken += len(body)
         if self._tasks:
@@ -189,8 +189,7 @@ class HostSession:
             self._taken = 0
 
     def _run(self, task: Task) -> None:
-        if self._watch.probe.watched:
-            self._watch.task(task)
+        watched = self._watch.probe.watched
         match task:
             case RunOperation(stream, operation):
                 self._dataflow.run_operation(operation, stream)
@@ -199,10 +198,16 @@ class HostSession:
             case DefineGraph():
                 self._graphs.define(task)
             case RegisterTensor():
+                if watched:
+                    self._watch.came("upload", task.type)
                 self.uploads.register(task)
             case ReadTensor():
+                if watched:
+                    self._watch.came("read")
                 self._read(task)
             case SyncStream():
+                if watched:
+                    self._watch.came("sync")
                 self._sync(task)
             case DropTensors(tensors):
                 for tensor_id in tensors:

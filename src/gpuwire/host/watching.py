@@ -1,9 +1,10 @@
 """What a device host tells whoever watches, and what it costs.
 
 The front asks, a few times a second, for as long as somebody watches; every question is also a
-lease for two seconds or so. Without one, the host counts failures and graph runs and does nothing
-else: an operation pays one attribute test. While watched, an operation pays a count (0.3 µs) and,
-as long as there is room, an event (1.5 µs); a kernel launch pays a count, and a few are timed.
+lease for two seconds or so. Operations are counted where they pass anyway, and a snapshot takes the
+counts together; so while somebody watches, an operation pays for an event (2 µs) as long as there
+is room for one, 1,024 times a second at most, and otherwise, as without a viewer, one attribute
+test. `tests/bench/bench_watching.py` measures it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Iterable
 from gpuwire.compute.memory.report import PoolReport
 from gpuwire.compute.server import WgpuServer
 from gpuwire.host.kernel_times import KernelTimes
+from gpuwire.host.node_graphs import NodeGraphs
 from gpuwire.host.work import KnownGraph, Work
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph, ValueRef
+from gpuwire.ir.tensors import TensorType
 from gpuwire.telemetry.probe import Probe
 from gpuwire.telemetry.snapshots import (
     CacheCounts,
@@ -29,7 +32,6 @@ from gpuwire.telemetry.snapshots import (
     OpEvent,
     PoolSnapshot,
 )
-from gpuwire.wire.messages import ReadTensor, RegisterTensor, SyncStream, Task
 
 EVENTS_PER_SNAPSHOT = 256
 TOLD_GRAPHS = 40
@@ -43,26 +45,33 @@ ERROR_LETTERS = 300
 class HostWatch:
     """What is told of one device host. `Device` holds it; sessions get a `SessionWatch` each."""
 
-    def __init__(self, server: WgpuServer) -> None:
+    def __init__(self, server: WgpuServer, graphs: NodeGraphs) -> None:
         self.probe: Probe[OpEvent] = Probe(EVENTS_PER_SNAPSHOT)
         self.failures = 0
         self._server = server
+        self._graphs = graphs
         self._kernels = KernelTimes(server)
-        self._counts: Counter[str] = Counter()
+        self._other: Counter[str] = Counter()
+        """Uploads, reads and syncs."""
         self._summaries: dict[int, GraphSummary] = {}
         self._ended = CacheCounts()
+        self._ended_ops: Counter[str] = Counter()
         """Of sessions that are over."""
+        self._told_ops: Counter[str] | None = None
+        """As of the snapshot before; None where nobody watched then."""
 
     def session(self, number: int) -> SessionWatch:
         """The part of a session."""
         return SessionWatch(self, number)
 
-    def session_ended(self, counts: CacheCounts) -> None:
+    def session_ended(self, counts: CacheCounts, ops: Counter[str]) -> None:
         """Keeps what a session that ends has counted."""
         self._ended = _sum((self._ended, counts))
+        self._ended_ops += ops
+        self._forget_unwatched()
 
     def summary(self, graph: OpGraph) -> GraphSummary:
-        """What is said of a graph, made once for each while somebody watches."""
+        """What is said of a graph, made once for each."""
         summary = self._summaries.get(id(graph))
         if summary is None:
             if len(self._summaries) >= KEPT_SUMMARIES:
@@ -70,55 +79,49 @@ class HostWatch:
             summary = self._summaries[id(graph)] = GraphSummary(graph)
         return summary
 
-    # --- Called while watched ---
+    # --- Called while there is room for an event ---
 
-    def ran(self, session: int, work: Work) -> None:
+    def begin(self, session: int) -> float:
+        """Work of a session is about to be run; the time, for `ran`."""
+        self._kernels.session = session
+        return time.perf_counter()
+
+    def ran(self, session: SessionWatch, work: Work, began: float) -> None:
         """Work was run, or has been queued to run."""
-        summary = self.summary(work.runnable.graph)
-        for kind, count in summary.counts:
-            self._counts[kind] += count
-        if self.probe.has_room():
-            kind, name, shape, nbytes = summary.told
-            self.probe.add(OpEvent(time.time(), session, kind, name, shape, nbytes))
+        seconds = time.perf_counter() - began
+        kind, name, shape, nbytes = self.summary(work.runnable.graph).told
+        self.probe.add(session.event(kind, name, shape, nbytes, seconds))
 
-    def task(self, session: int, task: Task) -> None:
-        """A task that is no operation came; those that nobody wants to see are left out."""
-        shape, nbytes = "", 0
-        match task:
-            case RegisterTensor():
-                kind, shape, nbytes = "upload", str(task.type), task.type.nbytes
-            case ReadTensor():
-                kind = "read"
-            case SyncStream():
-                kind = "sync"
-            case _:
-                return
-        self._counts[kind] += 1
-        if self.probe.has_room():
-            self.probe.add(OpEvent(time.time(), session, kind, kind, shape, nbytes))
+    def came(self, session: SessionWatch, kind: str, type_: TensorType | None) -> None:
+        """A task came that is no operation. While watched."""
+        self._other[kind] += 1
+        if self.probe.is_open:
+            shape, nbytes = ("", 0) if type_ is None else (str(type_), type_.nbytes)
+            self.probe.add(session.event(kind, kind, shape, nbytes, 0.0))
 
     # --- Asked by the front ---
 
     def watch(self, seconds: float) -> None:
         """Somebody watches for so long from now, at least."""
         if not self.probe.watched:
-            self._server.observe_launches(self._kernels)
+            self._kernels.start()
         self.probe.watch(time.monotonic(), seconds)
 
     def expire(self) -> None:
         """Ends the watch if nobody has renewed it."""
         if self.probe.expire(time.monotonic()):
-            self._server.observe_launches(None)
-            self._kernels.forget()
-            self._counts.clear()
+            self._kernels.stop()
+            self._other.clear()
             self._summaries.clear()
+            self._told_ops = None
 
     def snapshot(self, sessions: Iterable[SessionFacts]) -> HostSnapshot:
         """All of it now; operations and events since the call before."""
         report = self._server.memory_overview()
-        events, dropped = self.probe.take()
-        counts, self._counts = self._counts, Counter()
         told = tuple(sessions)
+        counts = self._counts_since(told)
+        events, dropped = self.probe.take(sum(counts.values()))
+        self._forget_unwatched()
         return HostSnapshot(
             time.time(),
             self._server.timing_method.value,
@@ -131,31 +134,62 @@ class HostWatch:
             tuple(Count(kind, count) for kind, count in counts.items()),
             events,
             dropped,
+            self._kernels.samples(),
             self._kernels.snapshots(),
             tuple(graph for facts in told for graph in facts.graphs),
             time.process_time(),
         )
 
+    def _forget_unwatched(self) -> None:
+        """A summary keeps its graph, which is worth it only while somebody asks again."""
+        if not self.probe.watched:
+            self._summaries.clear()
+
+    def _counts_since(self, sessions: Iterable[SessionFacts]) -> Counter[str]:
+        """What has happened since the snapshot before, by kind; nothing in the first."""
+        ops = self._graphs.counts() + self._ended_ops
+        for facts in sessions:
+            ops += facts.ops
+        before, self._told_ops = self._told_ops, ops if self.probe.watched else None
+        other, self._other = self._other, Counter()
+        # Of graphs that were given up nothing is known any more: less than before is none.
+        return (ops - before if before is not None else Counter()) + other
+
 
 class SessionWatch:
-    """What is told of one session. The caller asks `probe.watched` first."""
+    """What is told of one session. The caller asks `probe.is_open` first, or `probe.watched`."""
 
-    __slots__ = ("_errors", "_host", "number", "probe")
+    __slots__ = ("_errors", "_host", "arrived", "frame", "number", "probe")
 
     def __init__(self, host: HostWatch, number: int) -> None:
         self.probe = host.probe
         self.number = number
         self._host = host
+        self.frame = 0
+        """The number of the frame that is being run."""
+        self.arrived = 0.0
+        """When it came; 0 where nobody watched then."""
         self._errors: OrderedDict[int, str] = OrderedDict()
         """The last failure at each place of the program."""
 
-    def ran(self, work: Work) -> None:
-        """Work was run. Only while watched."""
-        self._host.ran(self.number, work)
+    def begin(self) -> float:
+        """Work is about to be run; what `ran` is given, never 0."""
+        return self._host.begin(self.number)
 
-    def task(self, task: Task) -> None:
-        """Another task came. Only while watched."""
-        self._host.task(self.number, task)
+    def ran(self, work: Work, began: float) -> None:
+        """Work was run."""
+        self._host.ran(self, work, began)
+
+    def event(self, kind: str, name: str, shape: str, nbytes: int, seconds: float) -> OpEvent:
+        """An event of now."""
+        return OpEvent(
+            *(time.time(), self.number, kind, name, shape, nbytes),
+            *(self.frame, self.arrived, seconds),
+        )
+
+    def came(self, kind: str, type_: TensorType | None = None) -> None:
+        """An upload, read or sync came."""
+        self._host.came(self, kind, type_)
 
     def failed(self, location: int, error: BaseException) -> None:
         """An operation that was recorded there has failed. Always: it is rare, and whoever comes
@@ -166,9 +200,23 @@ class SessionWatch:
         if len(self._errors) > KEPT_ERRORS:
             self._errors.popitem(last=False)
 
-    def ended(self, counts: CacheCounts) -> None:
+    def ended(self, facts: SessionFacts) -> None:
         """The session is over."""
-        self._host.session_ended(counts)
+        self._host.session_ended(facts.cache, facts.ops)
+
+    def facts(
+        self, snapshot: HostSessionSnapshot, cache: CacheCounts, graphs: Iterable[KnownGraph]
+    ) -> SessionFacts:
+        """The session's part of a snapshot."""
+        told: list[GraphSnapshot] = []
+        ops: Counter[str] = Counter()
+        for known in graphs:
+            if len(told) < TOLD_GRAPHS:
+                told.append(self.graph(known))
+            if known.runnable is not None:
+                for kind, count in self._host.summary(known.runnable.graph).counts:
+                    ops[kind] += count * known.runs
+        return SessionFacts(snapshot, cache, tuple(told), ops)
 
     def graph(self, known: KnownGraph) -> GraphSnapshot:
         """A graph in a few words."""
@@ -212,17 +260,20 @@ class SessionWatch:
 class SessionFacts:
     """One session's part of a snapshot."""
 
-    __slots__ = ("cache", "graphs", "snapshot")
+    __slots__ = ("cache", "graphs", "ops", "snapshot")
 
     def __init__(
         self,
         snapshot: HostSessionSnapshot,
         cache: CacheCounts,
         graphs: tuple[GraphSnapshot, ...],
+        ops: Counter[str],
     ) -> None:
         self.snapshot = snapshot
         self.cache = cache
         self.graphs = graphs
+        self.ops = ops
+        """Operations in runs of its graphs, by class."""
 
 
 class GraphSummary:

@@ -144,7 +144,7 @@ class Worker:
             self._end_process(error)
             return
         self._device = opened.device
-        self._watch = HostWatch(opened.device.server)
+        self._watch = HostWatch(opened.device.server, opened.device.graphs)
         seconds = config.compute.watchdog_seconds
         if seconds:
             server = opened.device.server

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -209,7 +210,7 @@ class Reception:
         until the client leaves."""
         wire, control = caller.link.wire, caller.link.control
         control.writer.write_nowait(self._welcome(caller, None, 0, 0))
-        messages = caller.early
+        messages, received = caller.early, _microseconds()
         view: View | None = None
         while not any(isinstance(message, Close) for message in messages):
             for message in messages:
@@ -221,7 +222,9 @@ class Reception:
                     snapshot = await view.next()
                     if snapshot is None:
                         return
-                    await control.writer.write(wire.send(Facts(message.number, told(snapshot))))
+                    data = told(snapshot)
+                    facts = Facts(message.number, received, _microseconds(), data)
+                    await control.writer.write(wire.send(facts))
             try:
                 read = control.reader.read(HELLO_READ_BYTES)
                 data = await asyncio.wait_for(read, LISTING_SECONDS)
@@ -229,6 +232,7 @@ class Reception:
                 break
             if not data:
                 break
+            received = _microseconds()
             messages = wire.receive_data(data)
         await self._say_goodbye(control, wire.close())
 
@@ -258,3 +262,7 @@ class Reception:
         except (GpuwireError, TimeoutError):
             # It does not take the message: closing the connection is all that is left.
             return
+
+
+def _microseconds() -> int:
+    return time.time_ns() // 1000

@@ -25,6 +25,7 @@ from gpuwire.telemetry.snapshots import (
     GraphDrawing,
     GraphSnapshot,
     HostSnapshot,
+    KernelSample,
     OpEvent,
     ServerSnapshot,
     SessionSnapshot,
@@ -52,7 +53,7 @@ class Sight:
     token: str | None = None
 
 
-_NOTHING = HostSnapshot(0.0, "", 0, 0, 0, (), (), CacheCounts(), (), (), 0, (), ())
+_NOTHING = HostSnapshot(0.0, "", 0, 0, 0, (), (), CacheCounts(), (), (), 0, (), (), ())
 """Of a host that has said nothing."""
 
 
@@ -65,6 +66,7 @@ class _Moment:
     graphs: tuple[GraphSnapshot, ...]
     events: tuple[tuple[int, OpEvent], ...]
     dropped: int
+    samples: tuple[tuple[int, KernelSample], ...]
 
 
 def sight_of(grant: Grant) -> Sight:
@@ -175,6 +177,7 @@ class Watching:
             ),
             tuple((index, event) for index, facts in answered.items() for event in facts.events),
             sum(facts.dropped for facts in answered.values()),
+            tuple((index, timed) for index, facts in answered.items() for timed in facts.samples),
         )
 
     async def _ask_hosts(self, lease_seconds: float) -> dict[int, HostSnapshot]:
@@ -248,6 +251,7 @@ class Watching:
             traffic,
             tuple(event for event in moment.events if (event[0], event[1].session) in own),
             moment.dropped if whole else 0,
+            tuple(timed for timed in moment.samples if (timed[0], timed[1].session) in own),
             log,
         )
 
@@ -328,11 +332,11 @@ def told(snapshot: ServerSnapshot) -> bytes:
     for shorter in (
         snapshot,
         replace(snapshot, events=snapshot.events[-100:], log=snapshot.log[-30:]),
-        replace(snapshot, events=(), log=(), graphs=snapshot.graphs[:20]),
-        replace(snapshot, events=(), log=(), graphs=(), traffic=snapshot.traffic[-8:]),
+        replace(snapshot, events=(), samples=(), log=(), graphs=snapshot.graphs[:20]),
+        replace(snapshot, events=(), samples=(), log=(), graphs=(), traffic=snapshot.traffic[-8:]),
     ):
         data = to_json(shorter)
         if len(data) <= MAX_TOLD_BYTES:
             return data
-    few = replace(snapshot, events=(), log=(), graphs=(), traffic=(), sessions=())
+    few = replace(snapshot, events=(), samples=(), log=(), graphs=(), traffic=(), sessions=())
     return to_json(few)

@@ -31,6 +31,24 @@ class OpEvent:
     shape: str
     """Type and shape of the result, empty where there is none."""
     nbytes: int
+    frame: int
+    """The number of the session's frame that was being run."""
+    arrived: float
+    """When that frame reached the device host."""
+    seconds: float
+    """What the device host took to hand the work to the device; it ended at `moment`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSample:
+    """One launch that was timed."""
+
+    moment: float
+    """When its end was seen."""
+    session: int
+    name: str
+    seconds: float
+    """On the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +66,7 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
-    """One kernel since somebody began to watch."""
+    """The kernels of one name, since the device host began."""
 
     name: str
     launches: int
@@ -153,6 +171,8 @@ class HostSnapshot:
     """Since the snapshot before, in order, as many as there was room for."""
     dropped: int
     """Events for which there was none."""
+    samples: tuple[KernelSample, ...]
+    """Since the snapshot before."""
     kernels: tuple[KernelSnapshot, ...]
     graphs: tuple[GraphSnapshot, ...]
     cpu_seconds: float = 0.0
@@ -258,5 +278,7 @@ class ServerSnapshot:
     events: tuple[tuple[int, OpEvent], ...]
     """Device and event."""
     dropped: int
+    samples: tuple[tuple[int, KernelSample], ...]
+    """Device and timed launch."""
     log: tuple[str, ...]
     """Lines since the viewer's snapshot before."""

@@ -60,7 +60,7 @@ def plain_message(message: ControlMessage) -> Plain:
         case Watch():
             return (20, message.number)
         case Facts():
-            return (21, message.number, message.snapshot)
+            return (21, message.number, message.received_us, message.sent_us, message.snapshot)
         case Close():
             return (8, plain_error(message.error))
 
@@ -204,9 +204,13 @@ def _watch(item: Plain, limits: WireLimits) -> Watch:
 
 
 def _facts(item: Plain, limits: WireLimits) -> Facts:
-    check.exactly(item, 3, "Facts")
-    number = check.integer(item[1], "number")
-    return Facts(number, check.octets(item[2], "facts", limits.max_facts_bytes))
+    check.exactly(item, 5, "Facts")
+    return Facts(
+        check.integer(item[1], "number"),
+        check.integer(item[2], "received_us"),
+        check.integer(item[3], "sent_us"),
+        check.octets(item[4], "facts", limits.max_facts_bytes),
+    )
 
 
 def _close(item: Plain, limits: WireLimits) -> Close:

@@ -147,9 +147,14 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The answer to the `Watch` of that number."""
+    """The answer to the `Watch` of that number. Times are in microseconds since 1970 by the
+    server's clock: with its own, a viewer knows how far apart the clocks are (RFC 5905 section 8).
+    """
 
     number: int
+    received_us: int
+    """When the `Watch` came."""
+    sent_us: int
     snapshot: Buffer
     """A `telemetry.snapshots.ServerSnapshot`, as `telemetry.plain` writes it: JSON, for programs
     and people who write their own viewer."""

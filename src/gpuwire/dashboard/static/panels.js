@@ -246,8 +246,8 @@ export class Kernels {
     const timing = devices.find((device) => device.timing)?.timing;
     write(find("kernels-note"), !whole
       ? "Kernels are shown with the server's own token only."
-      : `Since somebody began to watch, by the ${timing === "system" ? "system's" : "device's"} clock. `
-        + "A few launches are timed; in all is launches times their mean.");
+      : `Since the device host began, by the ${timing === "system" ? "system's" : "device's"} clock. `
+        + "A few launches are timed while somebody watches; in all is launches times their mean.");
   }
 }
 
