@@ -46,7 +46,22 @@ def ping(
         "count": count,
         "address": path.address,
         "engine": path.engine,
+        "quic_round_trip_ms": {
+            name: None if seconds is None else seconds * 1e3
+            for name, seconds in (
+                ("minimum", path.rtt_seconds.minimum),
+                ("median", path.rtt_seconds.median),
+                ("jitter", path.rtt_seconds.jitter),
+            )
+        },
+        "congestion_window_bytes": path.congestion_window_bytes,
+        "packets_sent": path.packets_sent,
+        "packets_lost": path.packets_lost,
         "datagram_bytes": path.datagram_bytes,
+        "datagram_search": path.datagram_search,
+        "offload": {"state": path.offload.state, "reason": path.offload.reason},
+        "bytes_sent": path.bytes_sent,
+        "bytes_received": path.bytes_received,
         "devices": [{"index": each.index, "name": each.name} for each in lent],
     }
     if as_json:
@@ -59,8 +74,7 @@ def ping(
                 f"min {facts['minimum_ms']:.2f} ms, median {facts['median_ms']:.2f} ms, "
                 f"max {facts['maximum_ms']:.2f} ms over {count}",
             ),
-            ("address", path.address),
-            ("engine", f"{path.engine}, datagrams of {path.datagram_bytes} bytes"),
+            *path.facts(),
             ("devices", "\n".join(f"{each.index}: {each.name}" for each in lent)),
         ]
     )

@@ -76,6 +76,12 @@ class DeviceFacts:
         """The way to the server: address, datagram size, round trips, datagram bytes."""
         return self._on_loop(lambda: self._session.path)
 
+    @property
+    def link(self) -> PathInfo:
+        """The same, to be printed: engine, round trips, congestion window, loss, datagram size and
+        how it was found, offload and why, datagram bytes each way."""
+        return self.path
+
     def stats(self) -> Stats:
         """What has been sent and received since the session was opened."""
         return self._on_loop(self._session.stats)

@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
+from time import monotonic
 
 from gpuwire.errors import (
     ConnectError,
@@ -155,8 +156,7 @@ class ClientEndpoint:
 
     async def handshake(self) -> Connection:
         """Returns when the server is proven; raises the `ConnectError` that fits."""
-        loop = asyncio.get_running_loop()
-        self._engine.connect(self._address, loop.time())
+        self._engine.connect(self._address, monotonic())
         self._connection.start()
         await self._outcome
         return self._connection

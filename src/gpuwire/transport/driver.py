@@ -1,9 +1,15 @@
-"""Drives one QUIC engine: time, datagrams in and out, events."""
+"""Drives one QUIC engine: time, datagrams in and out, events.
+
+The time is `time.monotonic`, not the loop's: uvloop's stands still within a turn and counts whole
+milliseconds, from which no round trip of a near path can be told.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import ceil
+from time import monotonic
 
 from gpuwire.transport.datagrams import HAS_OFFLOAD
 from gpuwire.transport.engine import Datagram, Event, QuicEngine, Terminated
@@ -46,7 +52,7 @@ class EngineDriver:
             return
         for data, _ in datagrams:
             self.bytes_received += len(data)
-        now = self._loop.time()
+        now = monotonic()
         self._engine.receive(datagrams, now)
         if self._watches_offload:
             self._watch_offload(now)
@@ -65,7 +71,7 @@ class EngineDriver:
             self._transmission = None
         if self._is_stopped:
             return
-        datagrams = self._engine.datagrams_to_send(self._loop.time())
+        datagrams = self._engine.datagrams_to_send(monotonic())
         if datagrams:
             for data, _ in datagrams:
                 self.bytes_sent += len(data)
@@ -86,7 +92,7 @@ class EngineDriver:
 
     def datagram_refused(self, size: int) -> None:
         """The system refused a datagram for its size."""
-        self._engine.datagram_refused(size, self._loop.time())
+        self._engine.datagram_refused(size, monotonic())
 
     def _watch_offload(self, now: float) -> None:
         engine = self._engine
@@ -116,14 +122,15 @@ class EngineDriver:
             if self._timer_due <= due:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._on_timer)
+        # Rounded up as the loops' own waits are: less would wake up before the time.
+        milliseconds = ceil(max(0.0, due - monotonic()) * 1e3)
+        self._timer = self._loop.call_later(milliseconds / 1e3, self._on_timer)
         self._timer_due = due
 
     def _on_timer(self) -> None:
         self._timer = None
         due = self._engine.timer()
-        now = self._loop.time()
-        # The loop's clock may lie a little before the time that it woke up for.
+        now = monotonic()
         if due is not None and due <= now + 1e-6:
             self._engine.handle_timer(max(now, due))
             if self._watches_offload:

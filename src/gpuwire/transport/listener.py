@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from gpuwire.errors import GpuwireError, LinkLost, ServerStartError
 from gpuwire.transport.connecting import is_loopback
@@ -173,7 +174,7 @@ class Listener:
             self.counts.refused_connections += 1
             self._socket.send([(refusal_of(flight, CONNECTION_REFUSED), address)])
             return
-        now = self._loop.time()
+        now = monotonic()
         original, retried = flight.destination, None
         if flight.token:
             proven = self._proof.check(flight, address, now)

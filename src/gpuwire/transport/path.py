@@ -6,6 +6,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass
 
+from gpuwire.telemetry.quantities import in_bytes, in_seconds
 from gpuwire.transport.offload import OffloadInfo
 
 SMOOTHING = 1 / 8
@@ -89,6 +90,31 @@ class PathInfo:
     def address(self) -> str:
         """`host:port`, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Names and values, for people."""
+        trip = self.rtt_seconds
+        found = [("address", self.address), ("engine", self.engine)]
+        if trip.minimum is not None and trip.median is not None and trip.jitter is not None:
+            found.append(
+                (
+                    "QUIC's round trip",
+                    f"min {in_seconds(trip.minimum)}, median {in_seconds(trip.median)}, "
+                    f"jitter {in_seconds(trip.jitter)}",
+                )
+            )
+        return [
+            *found,
+            ("congestion window", in_bytes(self.congestion_window_bytes)),
+            ("loss", f"{self.packets_lost:,} of {self.packets_sent:,} packets, {self.loss:.2%}"),
+            ("datagrams", f"{self.datagram_bytes:,} bytes: {self.datagram_search}"),
+            ("offload", f"{self.offload.state}: {self.offload.reason}".removesuffix(": ")),
+            ("sent", f"{in_bytes(self.bytes_sent)} in datagrams"),
+            ("received", f"{in_bytes(self.bytes_received)} in datagrams"),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in self.facts())
 
     @property
     def loss(self) -> float:
