@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpuwire import errors
 from gpuwire.array.array_object import Array
 from gpuwire.array.compilation.compiled_function import CompiledFunction, compile
-from gpuwire.array.connecting import connect, default_device
+from gpuwire.array.connecting import connect, default_device, profile
 from gpuwire.array.constants import e, inf, nan, newaxis, pi
 from gpuwire.array.creation_functions import (
     arange,
@@ -290,6 +290,7 @@ __all__ = [
     "positive",
     "pow",
     "prod",
+    "profile",
     "real",
     "reciprocal",
     "remainder",

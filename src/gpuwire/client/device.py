@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
 from gpuwire.client.pending import HostArray
+from gpuwire.client.profiling import profiled
 from gpuwire.client.progress import Waits
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import (
@@ -223,6 +226,11 @@ class Device(SyncFace):
         self._session.sync(reply)
         self._answer(reply, "sync")
 
+    def timeline(self, path: str | Path) -> AbstractContextManager[None]:
+        """`with dev.timeline("run.json"):` writes what happens in the block, and ends with a sync:
+        see `gpuwire.profile`."""
+        return profiled(self._session, self._loop, Path(path), self.sync)
+
     def flush(self) -> None:
         """Sends what is recorded, and does not wait. Raises why the session ended if it did."""
         self._session.raise_if_ended()
@@ -278,14 +286,19 @@ class Device(SyncFace):
         seconds: float | None,
         transfer: Transfer | None = None,
     ) -> Any:
-        if self._waits is None:
-            return reply.wait(seconds)
+        timeline = self._session.timeline
+        began = time.time() if timeline is not None else 0.0
         try:
+            if self._waits is None:
+                return reply.wait(seconds)
             return self._waits.wait(reply, what, seconds, transfer)
         except BaseException:
             if isinstance(reply, ThreadReply):
                 reply.abandon()  # Ctrl-C may have come while the bar was drawn.
             raise
+        finally:
+            if timeline is not None:
+                timeline.waited(f"{what} the device", began)
 
     def _stream(self) -> StreamId:
         try:

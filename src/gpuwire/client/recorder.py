@@ -111,7 +111,7 @@ class Recorder:
         must take no lock. `device` is what errors call the device."""
         self.windows = CaptureWindows()
         """Streams whose kernel launches are captured; everything else on them is refused."""
-        self._sink = sink
+        self._sink = self._own_sink = sink
         self._dropped = dropped
         self._lock = lock
         self._wake = wake
@@ -124,6 +124,12 @@ class Recorder:
         self._graph_numbers = count(1)
         self._request_ids = count(1)
         self._ended: GpuwireError | None = None
+
+    def time_recording(self, timed: Callable[[TaskSink], TaskSink] | None) -> None:
+        """Has all that is recorded from now on pass through what `timed` makes of the sink; None
+        ends that."""
+        with self._lock:
+            self._sink = self._own_sink if timed is None else timed(self._own_sink)
 
     def operation(
         self,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder, TaskSink
 from gpuwire.client.stats import Stats
 from gpuwire.client.tensor import Tensor
+from gpuwire.client.timeline import Timeline
 from gpuwire.client.transfers import Transfer
 from gpuwire.client.waking import Waker
+from gpuwire.client.watching import Viewer, watch
 from gpuwire.client.writer import Writer
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
@@ -76,7 +78,14 @@ async def open_session(
     """Opens a session on the running event loop; raises as `connecting.open_link`."""
     logger = open_logger(config.logger, "client")
     link, admission = await open_link(ticket, device, config, authority)
-    session = Session(link, admission, config, logger, address_of(ticket))
+    session = Session(
+        link,
+        admission,
+        config,
+        logger,
+        address_of(ticket),
+        lambda: watch(ticket, config, authority),
+    )
     session.start()
     return session
 
@@ -90,13 +99,23 @@ class Session:
     """
 
     def __init__(
-        self, link: Link, admission: Admission, config: RemoteConfig, logger: Logger, address: str
+        self,
+        link: Link,
+        admission: Admission,
+        config: RemoteConfig,
+        logger: Logger,
+        address: str,
+        viewer: Callable[[], AbstractAsyncContextManager[Viewer]],
     ) -> None:
         self.info = admission.device
         self.dtypes = frozenset(dtype_by_name(name) for name in self.info.dtypes)
         self.limits = admission.limits
         self.address = address
         self.id = admission.session
+        self.viewer = viewer
+        """Opens a viewer of the same server, with the same token."""
+        self.timeline: Timeline | None = None
+        """Where what happens is noted while a profile is taken."""
         self.room = threading.Event()
         """Set while a recording thread need not wait."""
         self.room.set()
@@ -140,7 +159,7 @@ class Session:
             device=self.name,
         )
         self._pending = PendingReplies(lambda failed: failure(failed, locations))
-        self._writer = Writer(link, self._batches, logger, self._make_room)
+        self._writer = Writer(link, self._batches, logger, self._make_room, lambda: self.timeline)
         self._heartbeats = Heartbeats(
             config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
         )

@@ -8,11 +8,13 @@ recording threads wait.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from gpuwire.client.batch import Batches, Upload
 from gpuwire.client.connecting import Link
 from gpuwire.client.pending import fresh
+from gpuwire.client.timeline import Timeline
 from gpuwire.errors import GpuwireError, StreamStopped
 from gpuwire.telemetry.logs import Logger
 from gpuwire.wire.framing import encode_bulk_header
@@ -34,6 +36,7 @@ class Writer:
         batches: Batches,
         logger: Logger,
         on_progress: Callable[[], None],
+        timeline: Callable[[], Timeline | None],
     ) -> None:
         """`on_progress` is called whenever less is held here or in `batches`."""
         self._connection = link.connection
@@ -42,6 +45,7 @@ class Writer:
         self._batches = batches
         self._logger = logger
         self._on_progress = on_progress
+        self._timeline = timeline
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -111,7 +115,9 @@ class Writer:
         """The next frames, together; nothing if none can be sent now."""
         frames: list[bytes] = []
         length = 0
+        timeline = self._timeline()
         while length < _WRITE_BYTES and self._wire.can_send_frame:
+            began = time.time() if timeline is not None else 0.0
             batch = self._batches.take()
             if batch is None:
                 break
@@ -120,6 +126,8 @@ class Writer:
             length += len(frames[-1])
             self.frames_sent += 1
             self.tasks_sent += len(tasks)
+            if timeline is not None:
+                timeline.sent(self.frames_sent, len(tasks), len(frames[-1]), began)
             if self._logger.wants_full:
                 size = len(frames[-1])
                 self._logger.full(f"frame {self.frames_sent}: {len(tasks)} tasks, {size} bytes")
