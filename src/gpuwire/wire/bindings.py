@@ -12,7 +12,7 @@ both sides keep each graph's last run, and a run says only what is otherwise:
 - `outputs`: each output's distance from `base`. Left out, they are those of the run before.
 - `scalars`: number and value of those that changed.
 
-A step of a settled loop is then six bytes, however many tensors it takes (`RunGraph`, encoded).
+A step of a settled loop is then four bytes, however many tensors it takes (`RunGraph`, encoded).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class RelativeOps:
 
 
 def relative_ops(ops: StreamOps, start: int, end: int) -> RelativeOps:
-    """The relative form of the ops from `start` to before `end`. Half a microsecond an op."""
+    """The relative form of the ops from `start` to before `end`. A quarter of a µs an op."""
     made = {tensor: number for number, tensor in enumerate(ops.outputs[start:end])}
     slots: dict[TensorId, int] = {}
     scalars: list[Scalar] = []
