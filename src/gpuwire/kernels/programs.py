@@ -7,7 +7,8 @@ reductions run one on what they reduce and another on what comes out, products o
 A fused chain gives the bits that its operations give one by one. Compilers would not have it so:
 they make one fma of a product and a sum, and `b` of `(a + b) - a` (measured on NVIDIA and on Mesa).
 So a float result that another step computes with is crossed with a zero which no compiler can
-know: one integer operation, lost in the time that memory takes.
+know, and so is the second of two equal operands (`x - x` is not 0 where x is infinite): one integer
+operation, lost in the time that memory takes.
 """
 
 from __future__ import annotations
@@ -114,10 +115,8 @@ Register = tuple[str, DType]
 OPAQUE_ZERO = f"({param(0)} >> 31u)"
 """In every kernel the first parameter word counts something that is bound, so it is below 2^31."""
 
-_EXACT = frozenset(
-    {"where", "maximum", "minimum", "abs", "negative", "positive", "conj", "copysign", "cast"}
-)
-"""Operations that hand on bits of their operands, which a compiler cannot compute with."""
+_EXACT = frozenset({"abs", "negative"})
+"""Operations on bits, which a compiler does not see through."""
 
 
 def run_steps(
@@ -142,12 +141,17 @@ def run_steps(
 
 def run_step(step: Step, operands: Sequence[Register], name: str, *, inner: bool) -> list[str]:
     """Statements that bind `name` to a step's result. `inner`: a further step computes with it."""
-    lines, converted = [], []
+    lines: list[str] = []
+    converted: list[str] = []
     for place, (value, dtype) in enumerate(operands):
+        seen_before = any(value == other for other, _ in operands[:place])
         if step.operation != "where" or place:
             value = convert(value, dtype, step.compute)
         lines.append(f"let {name}_{place} = {value};")
-        converted.append(f"{name}_{place}")
+        operand = f"{name}_{place}"
+        if seen_before:
+            operand = kept(operand, step.compute)
+        converted.append(operand)
     result = apply_expression(step.operation, step.compute, converted)
     if step.result is dt.float16 and inner:
         result = f"round_to_f16({result})"

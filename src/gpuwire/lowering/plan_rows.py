@@ -131,7 +131,7 @@ def _form(
     if held * each > MOST_HELD or written > MOST_WRITTEN:
         held = 0
     exact = bool(held) and held * size * each == length
-    return RowForm(len(kept), len(reduced), size, held, exact, quads)
+    return RowForm(len(kept), len(reduced), size, held, exact, quads, not builder.facts.is_software)
 
 
 def _workgroup_size(

@@ -91,8 +91,17 @@ fn exp_scaled_f32(x: f32, low: f32, shift: i32) -> f32 {
     return scale_f32(1.0 + expm1_near_zero_f32(r), i32(n) + shift);
 }
 
+// n is the nearest whole number to x / ln 2, give or take 1 / 128: the sum's last six bits are its
+// fraction, and cutting them off also hides from the compiler that a sum is taken apart again. Its
+// other bits, moved up, are n in the exponent's place. (floor and conversions are slow: 8 times an
+// addition on NVIDIA. Softmax over 8,192 x 8,192 with them: 310 us of an H200.)
 fn exp_f32(x: f32) -> f32 {
-    return select(exp_scaled_f32(x, 0.0, 0), x, is_nan_f32(x));
+    if (bitcast<u32>(x) & 0x7fffffffu) > 0x42ae0000u {  // |x| > 87, or NaN
+        return select(exp_scaled_f32(x, 0.0, 0), x, is_nan_f32(x));
+    }
+    let sum = bitcast<u32>(fma(x, 1.44269504, 196608.5)) & 0xffffffc0u;
+    let r = reduce_ln2_f32(x, bitcast<f32>(sum) - 196608.0);
+    return bitcast<f32>(bitcast<u32>(1.0 + expm1_near_zero_f32(r)) + (sum << 17u));
 }
 
 fn expm1_f32(x: f32) -> f32 {
