@@ -116,6 +116,17 @@ def test_writing_out_of_bounds_touches_no_neighbour(work):
         assert work.get_words(handle) == [7 if number == 4 else number] * 8
 
 
+def test_what_is_declared_read_only_cannot_be_written(work):
+    """Buffers are all bound as writable; a source that was not written here is held to its word."""
+    writes = work.add_kernel.source.replace("target_[i] = source[i]", "source[i] = target_[i]")
+    kernel = Kernel("writes its input", writes, work.add_kernel.access, (64, 1, 1), 2)
+    source, target = work.words(1), work.words(0)
+    work.server.launch(kernel, 1, work.arguments((source, target), (1, 1)))
+    with pytest.raises(KernelCompileError, match="for a store"):
+        work.get(target)
+    assert work.get_words(source) == [1]
+
+
 def test_skip_compiles_and_runs_nothing(work):
     target = work.words(1)
     kernel = Kernel("zero", OUT_OF_BOUNDS, (Access.READ_WRITE,), (64, 1, 1))

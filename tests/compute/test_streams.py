@@ -11,6 +11,7 @@ from gpuwire.compute import WgpuServer
 from gpuwire.compute.native import NULL, ffi, lib
 from gpuwire.config import StreamingConfig
 from gpuwire.errors import DeviceLost, InvalidHandle, KernelCompileError
+from gpuwire.kernels.kernel import Kernel
 
 
 def test_work_on_a_buffer_of_another_stream_comes_after_its_writer(work):
@@ -118,10 +119,32 @@ def test_what_is_under_way_is_named_until_it_has_ended(work):
     assert work.server.running() is None
     done = work.server.sync()
     running = work.server.running()
-    assert running is None or running.kernels == ("add",)
+    assert running is None or (running.kernels, running.streams) == (("add",), (0,))
     done.wait(60)
     work.server.sync().wait(60)
     assert work.server.running() is None
+
+
+def test_a_submission_tells_whose_kernels_it_holds(work):
+    folded = StreamingConfig().max_streams
+    source, target = work.words(1), work.words(0)
+    own = Kernel("own", work.add_kernel.source, work.add_kernel.access, (64, 1, 1), 2)
+    work.add(source, target, 1, stream=folded)
+    work.server.launch(own, 1, work.arguments((source, target), (1, 1)), 2 * folded)
+    real = work.server._scheduler.stream(0)
+    assert real.programs == {"add": folded, "own": 2 * folded}
+    work.server.sync().wait(60)
+    assert not real.programs
+
+
+def test_a_forgotten_kernel_is_compiled_again_and_its_queued_launch_runs(work):
+    source, target = work.words(1), work.words(0)
+    work.add(source, target, 1)
+    work.server.forget_kernel(work.add_kernel)
+    assert work.get_words(target) == [2]
+    work.add(source, target, 2)
+    work.server.forget_kernel(Kernel("never launched", "", (), (1, 1, 1)))
+    assert work.get_words(target) == [3]
 
 
 def test_a_device_that_is_lost_says_so_everywhere(fresh_work):
