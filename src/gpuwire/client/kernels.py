@@ -118,7 +118,10 @@ class Kernel:
     def _check_array(self, array: DeviceArray, buffer: str) -> None:
         tensor = array._tensor
         if not isinstance(tensor, Tensor):
-            raise DTypeError(f"{self.name}: {buffer} is no array of a device")
+            raise DTypeError(
+                f"{self.name}: {buffer} is no array of a device; inside a compiled function a kernel "
+                "cannot be called"
+            )
         self._session.recorder.check_owner(self.name, tensor)
         size = tensor.type.nbytes
         most = self._session.info.max_binding_bytes
