@@ -1,6 +1,7 @@
 """Kernels that a user wrote: what `dev.kernel` gives.
 
-A launch is one task; nothing waits. What it costs here is recording that task, about 10 µs.
+A launch is one task; nothing waits. What it costs here is recording that task, about 20 µs on a
+2-core machine.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ class Kernel:
         tensor = array._tensor
         if not isinstance(tensor, Tensor):
             raise DTypeError(
-                f"{self.name}: {buffer} is no array of a device; inside a compiled function a kernel "
-                "cannot be called"
+                f"{self.name}: {buffer} is no array of a device; inside a compiled function a "
+                "kernel cannot be called"
             )
         self._session.recorder.check_owner(self.name, tensor)
         size = tensor.type.nbytes
