@@ -145,6 +145,8 @@ def test_an_op_graph_is_told_drawn_and_counted(runner: asyncio.Runner, front: Fr
         assert watched.cache.registrations - before.registrations == 1
         assert watched.cache.baseline_bytes - before.baseline_bytes == 3 * len(SCALE_AND_ADD)
         assert [event.kind for event in watched.events].count("graph") == 3
+        assert Count("elementwise", 9) in watched.ops, "operations are counted one by one"
+        assert watched.dropped == 0, "and a run is one event"
         drawn = await drawing(front, session, 5)
         assert drawn is not None
         assert [node.operands for node in drawn.nodes] == [("i0", "s0"), ("n0", "s1"), ("n1", "i0")]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuwire.compute.completion import Completion
@@ -64,16 +65,18 @@ class KernelTimes:
         self._server = server
         self._is_wanted = False
         self._times: dict[str, _Times] = {}
+        self._launches: dict[str, int] = {}
+        """As of the last look."""
         self._token: int | None = None
         self._started = 0.0
-        self._passed_over = 0
+        self._fewest = self._passed_over = 0
         self._open: list[_Timed] = []
         self._samples: list[KernelSample] = []
 
     def start(self) -> None:
         """Somebody watches: times launches from now on."""
         self._is_wanted = True
-        self._server.observe_launches(self)
+        self._look_again()
 
     def stop(self) -> None:
         """Nobody watches any more. What is known is kept."""
@@ -90,7 +93,7 @@ class KernelTimes:
             if len(self._times) >= KEPT_KERNELS:
                 self._times.clear()
             times = self._times[kernel.name] = _Times()
-        if times.samples > 2 and self._passed_over < PASSED_OVER and self._has_rarer(times):
+        if times.samples > self._fewest and self._passed_over < PASSED_OVER:
             self._passed_over += 1
             return
         self._passed_over = 0
@@ -129,11 +132,18 @@ class KernelTimes:
         return tuple(told[:TOLD_KERNELS])
 
     def _look_again(self) -> None:
-        if self._is_wanted:
-            self._server.observe_launches(self)
+        if not self._is_wanted:
+            return
+        self._take_samples()
+        times = self._times
+        samples = [times[name].samples if name in times else 0 for name in self._launched()]
+        self._fewest = min(samples, default=0)
+        self._server.observe_launches(self)
 
-    def _has_rarer(self, known: _Times) -> bool:
-        return any(times.samples < known.samples for times in self._times.values())
+    def _launched(self) -> Iterator[str]:
+        """Kernels launched since the last look: others need no time."""
+        before, self._launches = self._launches, self._server.launch_counts()
+        return (n for n, count in self._launches.items() if count > before.get(n, 0))
 
     def _take_samples(self) -> None:
         under_way = []

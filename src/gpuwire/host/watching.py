@@ -59,6 +59,7 @@ class HostWatch:
         """Of sessions that are over."""
         self._told_ops: Counter[str] | None = None
         """As of the snapshot before; None where nobody watched then."""
+        self._told_pieces = 0
 
     def session(self, number: int) -> SessionWatch:
         """The part of a session."""
@@ -119,8 +120,9 @@ class HostWatch:
         """All of it now; operations and events since the call before."""
         report = self._server.memory_overview()
         told = tuple(sessions)
-        counts = self._counts_since(told)
-        events, dropped = self.probe.take(sum(counts.values()))
+        cache = _sum((self._ended, *(facts.cache for facts in told)))
+        counts, pieces = self._counts_since(told, cache.runs)
+        events, dropped = self.probe.take(pieces)
         self._forget_unwatched()
         return HostSnapshot(
             time.time(),
@@ -130,7 +132,7 @@ class HostWatch:
             self.failures,
             tuple(_pool(pool) for pool in report.pools),
             tuple(facts.snapshot for facts in told),
-            _sum((self._ended, *(facts.cache for facts in told))),
+            cache,
             tuple(Count(kind, count) for kind, count in counts.items()),
             events,
             dropped,
@@ -145,15 +147,23 @@ class HostWatch:
         if not self.probe.watched:
             self._summaries.clear()
 
-    def _counts_since(self, sessions: Iterable[SessionFacts]) -> Counter[str]:
-        """What has happened since the snapshot before, by kind; nothing in the first."""
-        ops = self._graphs.counts() + self._ended_ops
+    def _counts_since(
+        self, sessions: Iterable[SessionFacts], graph_runs: int
+    ) -> tuple[Counter[str], int]:
+        """What has happened since the snapshot before, by kind, and in how many pieces, of which
+        each could be an event; nothing in the first."""
+        single = self._graphs.counts()
+        pieces = sum(single.values()) + graph_runs
+        ops = single + self._ended_ops
         for facts in sessions:
             ops += facts.ops
         before, self._told_ops = self._told_ops, ops if self.probe.watched else None
+        pieces_before, self._told_pieces = self._told_pieces, pieces
         other, self._other = self._other, Counter()
+        if before is None:
+            return other, other.total()
         # Of graphs that were given up nothing is known any more: less than before is none.
-        return (ops - before if before is not None else Counter()) + other
+        return ops - before + other, pieces - pieces_before + other.total()
 
 
 class SessionWatch:
