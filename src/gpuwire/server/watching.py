@@ -129,9 +129,12 @@ class Watching:
         return None if host is None else await host.drawing(session, graph)
 
     def close(self) -> None:
-        """Ends every view."""
+        """Ends every view, and the questions that are under way."""
         for view in tuple(self._views):
             view.close()
+        for question in self._questions.values():
+            question.cancel()
+        self._questions.clear()
 
     # --- Asking ---
 
@@ -188,6 +191,7 @@ class Watching:
                 self._said.pop(device.index, None)
             elif device.index not in self._questions:
                 question = asyncio.ensure_future(host.facts(lease_seconds))
+                question.add_done_callback(_looked_at)
                 self._questions[device.index] = question
         if self._questions:
             await asyncio.wait(self._questions.values(), timeout=ANSWER_SECONDS)
@@ -324,6 +328,12 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _looked_at(question: asyncio.Task[HostSnapshot]) -> None:
+    # A host that has gone is no news to a question that nobody waits for any more.
+    if not question.cancelled():
+        question.exception()
 
 
 def told(snapshot: ServerSnapshot) -> bytes:
