@@ -65,6 +65,14 @@ def test_strides_of_every_kind(kind: Machine) -> None:
     _check(kind, np.broadcast_to(left[0], (4, 33)), right[:, 3:9])
 
 
+def test_sums_longer_than_a_software_adapters_loops(machine: Machine) -> None:
+    """llvmpipe ends the loops of an invocation after 65,535 rounds, and says nothing."""
+    ones = np.ones((2, 70_001), np.float32)
+    np.testing.assert_array_equal(machine.run("matmul", ones, ones.T), np.full((2, 2), 70_001))
+    ones = np.ones((1, 140_000), np.int32)
+    np.testing.assert_array_equal(machine.run("matmul", ones, ones.T), [[140_000]])
+
+
 def test_batches_broadcast(kind: Machine) -> None:
     left, right = _matrix(dt.float32, (2, 3, 4, 5), 0), _matrix(dt.float32, (3, 5, 6), 1)
     _check(kind, left, right)

@@ -23,8 +23,9 @@ from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_in
 _M, _N, _K, _BLOCKS_M, _BLOCKS_N, _BLOCKS, _LEFT, _RIGHT, _BATCH = 0, 1, 2, 3, 4, 5, 6, 9, 12
 
 WORKGROUP_SIZE = 16
-INNER_STEPS = 4096
-"""Steps along K that the inner of two nested loops takes: none may run more than 65,535 times."""
+LONGEST_K = 1 << 15
+"""The most that one launch may sum over: llvmpipe silently ends an invocation's loops after 65,535
+rounds. Whoever plans a longer product adds several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,10 @@ def direct_matmul_kernel(spec: DirectMatmulSpec) -> Kernel:
     write_store(writer, epilogue, spec.accumulate, spec.batch_rank, _M, _N, _BATCH)
     _write_places(writer, spec)
     writer.write(
-        "var step = 0u;",
-        f"while step < {param(_K)} {{",
-        f"    let stop = min(step + {INNER_STEPS}u, {param(_K)});",
-        "    while step < stop {",
+        f"for (var step = 0u; step < {param(_K)}; step = step + 1u) {{",
     )
     _write_step(writer, spec)
-    writer.write("        step = step + 1u;", "    }", "}")
+    writer.write("}")
     _write_results(writer, block)
     return writer.finish()
 
@@ -118,16 +116,16 @@ def _write_step(writer: KernelWriter, spec: DirectMatmulSpec) -> None:
         for i in range(count):
             stored, at = f"{name}_stored{i}", f"{name}_at{i}"
             writer.write(
-                f"        let {stored} = {types.load(name, at)};",
-                f"        let {name}{i} = {convert(stored, dtype, spec.accumulate)};",
-                f"        {at} = {at} + {param(stride)};",
+                f"    let {stored} = {types.load(name, at)};",
+                f"    let {name}{i} = {convert(stored, dtype, spec.accumulate)};",
+                f"    {at} = {at} + {param(stride)};",
             )
     for i in range(block.rows):
         for j in range(block.columns):
             product = f"left{i} * right{j}"
             if spec.accumulate.kind is Kind.COMPLEX:
                 product = f"multiply_{shader_type(spec.accumulate).suffix}(left{i}, right{j})"
-            writer.write(f"        sum_{i}_{j} = sum_{i}_{j} + {product};")
+            writer.write(f"    sum_{i}_{j} = sum_{i}_{j} + {product};")
 
 
 def _write_results(writer: KernelWriter, block: Block) -> None:

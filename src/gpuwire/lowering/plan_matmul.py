@@ -15,6 +15,7 @@ from gpuwire.kernels.matmul import (
     matmul_kernel,
 )
 from gpuwire.kernels.matmul_direct import (
+    LONGEST_K,
     WORKGROUP_SIZE,
     Block,
     DirectMatmulSpec,
@@ -25,7 +26,7 @@ from gpuwire.kernels.programs import Load, LoadForm, Result, Step
 from gpuwire.lowering.builder import Operand, PlanBuilder, scalar_words
 from gpuwire.lowering.facts import DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
-from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
+from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy, plan_program
 
 SMALL = Tile(16, 16, 16, 1, 1)
 MIDDLE = Tile(64, 64, 16, 4, 4)
@@ -42,11 +43,37 @@ def plan_matmul(builder: PlanBuilder, node: Node, left: Placed, right: Placed) -
     if not left.shape[-1]:
         return plan_constant(builder, 0.0, type_)
     accumulate = matmul_accumulator(type_.dtype)
-    product = builder.allocate(TensorType(accumulate, type_.shape))
-    _launch(builder, left, right, None, (), [product], accumulate)
+    product = _product(builder, left, right, TensorType(accumulate, type_.shape))
     if accumulate is type_.dtype:
         return product
     return plan_copy(builder, product, type_)
+
+
+def _product(builder: PlanBuilder, left: Placed, right: Placed, type_: TensorType) -> Placed:
+    """A product in its accumulator's type. Over more than one launch may sum, it is the sum of the
+    products over both halves."""
+    if not _is_long(builder, left):
+        product = builder.allocate(type_)
+        _launch(builder, left, right, None, (), [product], type_.dtype)
+        return product
+    k = left.shape[-1]
+    halves = [
+        _product(builder, _along(left, -1, part), _along(right, -2, part), type_)
+        for part in (range(k // 2), range(k // 2, k))
+    ]
+    add = Step("add", (0, 1), type_.dtype, type_.dtype)
+    return plan_program(builder, (add,), halves, type_.shape, (Result(2, type_.dtype),))[0]
+
+
+def _is_long(builder: PlanBuilder, left: Placed) -> bool:
+    return builder.facts.is_software and left.shape[-1] > LONGEST_K
+
+
+def _along(side: Placed, axis: int, part: range) -> Placed:
+    """That part of an operand along one of its last two axes."""
+    shape = list(side.shape)
+    shape[axis] = len(part)
+    return side.viewed(tuple(shape), side.strides, side.offset + part.start * side.strides[axis])
 
 
 def plan_fused_matmul(
@@ -61,6 +88,9 @@ def plan_fused_matmul(
     """A product of that type, neither it nor an operand empty, whose elements go through steps:
     register 0 is the product, then come the others, seen with the product's shape. The product's
     type and the results' fill a word at least."""
+    if _is_long(builder, left):
+        product = _product(builder, left, right, type_)
+        return plan_program(builder, steps, [product, *others], type_.shape, results)
     loads = tuple(
         Load(other.dtype, LoadForm.SCALAR if isinstance(other, ScalarRef) else LoadForm.STRIDED)
         for other in others
