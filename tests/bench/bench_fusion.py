@@ -23,21 +23,19 @@ from report import Report, repeat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from building_graphs import (
+    GraphBuilder,
+    layer_norm,
+    matrix,
+    residual_layers,
+    scalar,
+    softmax,
+)
 from gpuwire.compute.handles import Binding, Handle
 from gpuwire.compute.launches import LaunchArguments
 from gpuwire.ir import dtypes as dt
-from gpuwire.ir.attributes import NO_ATTRIBUTES, Attributes, ReduceAttributes
-from gpuwire.ir.graphs import (
-    InputRef,
-    NodeRef,
-    NodeSource,
-    OpGraph,
-    ScalarRef,
-    ValueRef,
-    typed_graph,
-)
-from gpuwire.ir.operations import OPERATIONS
-from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
+from gpuwire.ir.graphs import InputRef, NodeRef, OpGraph, ValueRef
+from gpuwire.ir.tensors import Scalar, row_major_strides
 from gpuwire.lowering import Lowering, Value
 from gpuwire.lowering.builder import KernelCache
 from gpuwire.lowering.facts import device_facts
@@ -46,64 +44,16 @@ from gpuwire.lowering.steps import KernelStep
 from lowered import Machine
 
 BATCH = 10
-ROWS = ReduceAttributes((1,), True, dt.float32)
-
-
-class Graphs:
-    """The graphs that are measured, each with its inputs and scalars."""
-
-    def __init__(self, *shapes: tuple[int, ...]) -> None:
-        self._inputs = tuple(TensorType(dt.float32, shape) for shape in shapes)
-        self._sources: list[NodeSource] = []
-
-    def op(self, name: str, *operands: ValueRef, by: Attributes = NO_ATTRIBUTES) -> NodeRef:
-        self._sources.append(NodeSource(OPERATIONS[name], operands, by))
-        return NodeRef(len(self._sources) - 1)
-
-    def graph(self, *outputs: NodeRef) -> OpGraph:
-        return typed_graph(self._inputs, self._sources, [output.index for output in outputs])
-
-
-def scalar(number: int) -> ScalarRef:
-    return ScalarRef(number, dt.float32)
 
 
 def chain_of_ten(count: int) -> OpGraph:
     """Ten elementwise operations, one array and one number."""
-    make = Graphs((count,))
+    make = GraphBuilder(matrix(count))
     x: ValueRef = InputRef(0)
     for name in ("add", "multiply", "subtract", "maximum", "multiply"):
         x = make.op("abs", make.op(name, x, scalar(0)))
     assert isinstance(x, NodeRef)
     return make.graph(x)
-
-
-def softmax(rows: int, columns: int) -> OpGraph:
-    make = Graphs((rows, columns))
-    most = make.op("max", InputRef(0), by=ROWS)
-    powers = make.op("exp", make.op("subtract", InputRef(0), most))
-    return make.graph(make.op("divide", powers, make.op("sum", powers, by=ROWS)))
-
-
-def layer_norm(rows: int, columns: int) -> OpGraph:
-    make = Graphs((rows, columns), (columns,), (columns,))
-    centred = make.op("subtract", InputRef(0), make.op("mean", InputRef(0), by=ROWS))
-    variance = make.op("mean", make.op("square", centred), by=ROWS)
-    deviation = make.op("sqrt", make.op("add", variance, scalar(0)))
-    scaled = make.op("multiply", make.op("divide", centred, deviation), InputRef(1))
-    return make.graph(make.op("add", scaled, InputRef(2)))
-
-
-def eight_layers(size: int = 64) -> OpGraph:
-    """h = relu(h @ w) + h, eight times."""
-    make = Graphs(*[(size, size)] * 9)
-    h: ValueRef = InputRef(0)
-    for layer in range(8):
-        h = make.op(
-            "add", make.op("maximum", make.op("matmul", h, InputRef(1 + layer)), scalar(0)), h
-        )
-    assert isinstance(h, NodeRef)
-    return make.graph(h)
 
 
 class Bench:
@@ -166,7 +116,7 @@ class Bench:
 def measure_copy(bench: Bench, scale: int) -> float:
     """Seconds a byte of copying, read and written."""
     values = bench.random(scale * 2**18)
-    make = Graphs(values.type.shape)
+    make = GraphBuilder(values.type)
     graph = make.graph(make.op("negative", InputRef(0)))
     seconds = bench.seconds(bench.run(graph, [values], fuse=True))
     moved = 2 * values.type.nbytes
@@ -220,7 +170,7 @@ def measure_rows(bench: Bench, scale: int, copied: float) -> None:
 
 
 def measure_layers(bench: Bench) -> None:
-    graph, inputs = eight_layers(), [bench.random(64, 64) for _ in range(9)]
+    graph, inputs = residual_layers(64, 8), [bench.random(64, 64) for _ in range(9)]
     for fuse in (True, False):
         run = bench.run(graph, inputs, fuse=fuse)
         form = "fused" if fuse else "unfused"
@@ -230,7 +180,7 @@ def measure_layers(bench: Bench) -> None:
 
 def measure_host(bench: Bench) -> None:
     """Python's share: an execution of a known plan, and a replay of the same launches captured."""
-    graph, inputs = eight_layers(4), [bench.random(4, 4) for _ in range(9)]
+    graph, inputs = residual_layers(4, 8), [bench.random(4, 4) for _ in range(9)]
     run = bench.run(graph, inputs, fuse=True)
     kernels = 8
     bench.report.add(
@@ -250,7 +200,7 @@ def measure_host(bench: Bench) -> None:
         host_microseconds(bench, lambda: bench.server.replay(captured)),
         "µs",
     )
-    for name, made in (("softmax", softmax(64, 64)), ("eight layers", eight_layers())):
+    for name, made in (("softmax", softmax(64, 64)), ("eight layers", residual_layers(64, 8))):
         bench.report.add(f"host: planning {name}", planning_microseconds(bench, made), "µs")
 
 

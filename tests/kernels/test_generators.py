@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -17,9 +18,12 @@ from gpuwire.kernels.gathering import (
 )
 from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.kernels.matmul import INNER_SLICES, MatmulSpec, OperandForm, matmul_kernel
+from gpuwire.kernels.matmul_direct import Block, DirectMatmulSpec, direct_matmul_kernel
+from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
 from gpuwire.kernels.programs import Load, LoadForm, Program, Result, Step
 from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction
+from gpuwire.kernels.rows import RowForm, RowProgram, RowReduction, row_kernel
 from gpuwire.kernels.transposing import transposing_kernel
 from gpuwire.lowering.plan_matmul import LARGE, MIDDLE, SMALL
 from gpuwire.lowering.plan_reduction import MAX_CHUNK
@@ -64,11 +68,48 @@ def _kernels() -> Iterator[Kernel]:
                 OperandForm(dt.float32, False, quads),
             )
             yield matmul_kernel(MatmulSpec(left, right, dt.float32, 2, tile))
+    yield from _fused_kernels()
     yield transposing_kernel(dt.int8, 2)
     yield concat_kernel([dt.int8, dt.int32], dt.int32, 3, 1)
     yield slice_assign_kernel(dt.float16, dt.float32, 2)
     yield take_kernel(dt.uint8, dt.int64, 2, 0)
     yield arange_kernel(dt.int16)
+
+
+def _fused_kernels() -> Iterator[Kernel]:
+    loads = (Load(dt.float32, LoadForm.STRIDED), Load(dt.int16, LoadForm.SCALAR))
+    product = (Step("multiply", (0, 1), dt.float32, dt.float32),)
+    after = (Step("subtract", (0, 1), dt.float32, dt.float32),)
+    for form in (0, 64):
+        reduction = Reduction(
+            *("mean", dt.float32, dt.float32, dt.float32, 2, 1, False, False, form),
+            loads=loads,
+            prologue=product,
+            epilogue_loads=loads[:1],
+            epilogue=after,
+        )
+        yield reduction_kernel(reduction)
+        yield reduction_kernel(replace(reduction, partial=True, epilogue=(), epilogue_loads=()))
+    epilogue = MatmulEpilogue(loads, after, (Result(0, dt.float32), Result(3, dt.float32)))
+    sides = OperandForm(dt.float32, True, False), OperandForm(dt.float32, False, False)
+    yield matmul_kernel(MatmulSpec(*sides, dt.float32, 1, MIDDLE, epilogue))
+    direct = DirectMatmulSpec(dt.float32, dt.float32, dt.float32, 1, Block(4, 4), epilogue)
+    yield direct_matmul_kernel(direct)
+    rows = RowProgram(
+        (Load(dt.float32, LoadForm.STRIDED), Load(dt.float32, LoadForm.UNIFORM)),
+        (
+            RowReduction("max", 0, dt.float32, dt.float32, dt.float32),
+            Step("subtract", (0, 2), dt.float32, dt.float32),
+            RowReduction("mean", 3, dt.float32, dt.float32, dt.float32),
+            Step("divide", (3, 4), dt.float32, dt.float32),
+        ),
+        (Result(5, dt.float32), Result(4, dt.float32)),
+        (False, True),
+    )
+    for size, held, exact in ((1, 0, False), (1, 5, True), (64, 0, False), (64, 2, False)):
+        yield row_kernel(rows, RowForm(2, 1, size, held, exact, False, size > 1))
+    quads = replace(rows, loads=(Load(dt.float32, LoadForm.QUAD), rows.loads[1]))
+    yield row_kernel(quads, RowForm(1, 1, 512, 4, True, True, True))
 
 
 _KERNELS = list(_kernels())
@@ -94,7 +135,8 @@ def test_conventions(kernel: Kernel) -> None:
 @pytest.mark.parametrize("kernel", _KERNELS, ids=lambda kernel: kernel.name)
 def test_names_say_the_operation_and_are_unique(kernel: Kernel) -> None:
     assert [other.name for other in _KERNELS].count(kernel.name) == 1
-    assert kernel.workgroup_size[0] <= 256 and kernel.workgroup_size[1:] == (1, 1)
+    most = 1024 if kernel.name.startswith("rows_") else 256
+    assert kernel.workgroup_size[0] <= most and kernel.workgroup_size[1:] == (1, 1)
 
 
 def test_features_follow_the_types() -> None:

@@ -76,8 +76,10 @@ class RowProgram:
 
     @property
     def name(self) -> str:
-        """The operations, for errors and profiles."""
-        return name_of_steps(self.instructions)
+        """The operations and types, for errors and profiles."""
+        types = "_".join(load.dtype.name + load.form.value for load in self.loads)
+        stored = "_".join(result.dtype.name for result in self.results)
+        return f"{name_of_steps(self.instructions)}__{types}__{stored}"
 
 
 @dataclass(frozen=True, slots=True)

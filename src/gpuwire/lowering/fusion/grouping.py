@@ -18,9 +18,9 @@ from gpuwire.lowering.fusion.groups import Group, GroupKind, Role, is_value, rol
 from gpuwire.lowering.fusion.rewriting import Flow
 from gpuwire.lowering.plan_reduction import reduced_axes
 
-MAX_WEIGHT = 256
-"""Of one kernel: it bounds the source's size and the time to compile it (llvmpipe: 5 ms for each
-ten light steps)."""
+MAX_WEIGHT = 128
+"""Of one kernel: it bounds the source's size and the time to compile it (llvmpipe: 25 ms for ten
+light steps, 57 ms for a hundred)."""
 MAX_AGAIN = 6
 """Weight up to which a row of nodes is computed in each of several kernels."""
 MAX_SPREAD = 1 << 26

@@ -159,9 +159,10 @@ class _Merger:
     def _kind(self, earlier: Group, later: Group) -> GroupKind | None:
         """What the two would be as one; None where no kernel is both, or where one would read what
         the other has at another place."""
-        if not all(self._in_step(earlier, later, root) for root in earlier.roots):
+        read = [root for root in earlier.roots if NodeRef(root) in later.reads]
+        if not all(self._in_step(earlier, later, root) for root in read):
             return None
-        reads = any(NodeRef(root) in later.reads for root in earlier.roots)
+        reads = bool(read)
         match earlier.kind, later.kind:
             case GroupKind.MAP, GroupKind.MAP if earlier.shape == later.shape:
                 return GroupKind.MAP
@@ -194,14 +195,13 @@ class _Merger:
 
     def _chains_of(self, earlier: Group, later: Group) -> dict[int, set[Chain]]:
         """Through which views the later group reads nodes, from the elements of the two."""
-        start: Chain = ()
-        if later.kind is GroupKind.MAP and earlier.axes and self._on_rows(earlier, later):
-            if later.shape == earlier.shape:
-                return reading_chains(self._flow, later, ())
+        if later.kind is GroupKind.MAP and later.shape != earlier.shape and earlier.axes:
+            if not self._on_rows(earlier, later):
+                return {}
             start = per_row(later.shape, earlier.shape, earlier.axes)
             return reading_chains(self._flow, later, start)
         if later not in self._chains:
-            self._chains[later] = reading_chains(self._flow, later, start)
+            self._chains[later] = reading_chains(self._flow, later, ())
         return self._chains[later]
 
     def _allowed(self, group: Group) -> bool:

@@ -80,20 +80,21 @@ class _Planning:
 
     def _in_memory(self, ref: ValueRef) -> Operand:
         """A value as an operand: memory, or the scalar that it is."""
-        found = self._made.get(ref)
-        if found is not None:
-            return found
-        if isinstance(ref, ScalarRef):
-            return ref
-        assert isinstance(ref, NodeRef)
-        node = self._flow.nodes[ref.index]
-        assert node.definition.name in VIEWS
-        base = self._in_memory(node.operands[0])
-        if isinstance(base, ScalarRef):
-            found = plan_copy(self._builder, base, node.type)
-        else:
-            found = self._seen(base, (View.of(node),))
-        self._made[ref] = found
+        views: list[NodeRef] = []
+        base = ref
+        while base not in self._made and isinstance(base, NodeRef):
+            node = self._flow.nodes[base.index]
+            assert node.definition.name in VIEWS
+            views.append(base)
+            base = node.operands[0]
+        found: Operand = base if isinstance(base, ScalarRef) else self._made[base]
+        for view in reversed(views):
+            node = self._flow.nodes[view.index]
+            if isinstance(found, ScalarRef):
+                found = plan_copy(self._builder, found, node.type)
+            else:
+                found = self._seen(found, (View.of(node),))
+            self._made[view] = found
         return found
 
     def _locate(self, ref: ValueRef, chain: Chain) -> Placed:

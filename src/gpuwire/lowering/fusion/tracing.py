@@ -54,11 +54,19 @@ class Tracer:
 
     def value(self, ref: ValueRef, chain: Chain) -> Symbol:
         """The register of a value seen through a chain."""
-        key = (ref, chain)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._trace(ref, chain)
-        return found
+        open_ = [(ref, chain)]
+        while open_:  # No recursion: graphs may be deeper than Python's stack.
+            seen = open_[-1]
+            if seen in self._known:
+                open_.pop()
+                continue
+            needed = self._needs(*seen)
+            missing = [other for other in needed if other not in self._known]
+            if missing:
+                open_ += reversed(missing)
+                continue
+            self._known[seen] = self._made(*seen, tuple(self._known[other] for other in needed))
+        return self._known[ref, chain]
 
     def register(self, symbol: Symbol) -> int:
         """A register's number; final when everything is traced."""
@@ -91,38 +99,52 @@ class Tracer:
         """The instructions of a group without reductions of its own."""
         return tuple(step for step in self.instructions if isinstance(step, Step))
 
-    def _trace(self, ref: ValueRef, chain: Chain) -> Symbol:
-        if isinstance(ref, NodeRef):
-            number = ref.index
-            if number in self._given:
-                return Symbol(True, list(self._given).index(number))
-            if number in self._members:
-                return self._trace_member(self._flow.nodes[number], number, chain)
+    def _member(self, ref: ValueRef) -> Node | None:
+        """The node behind a reference, if it is traced and not loaded."""
+        if isinstance(ref, NodeRef) and ref.index in self._members:
+            return None if ref.index in self._given else self._flow.nodes[ref.index]
+        return None
+
+    def _needs(self, ref: ValueRef, chain: Chain) -> list[tuple[ValueRef, Chain]]:
+        """What a value is made of."""
+        node = self._member(ref)
+        if node is None:
+            return []
+        if node.definition.name in VIEWS:
+            return [(node.operands[0], (View.of(node), *chain))]
+        if node.definition.op_class is OpClass.REDUCTION:  # One for each row, however it is seen.
+            return [(ref, ())] if chain else [(node.operands[0], ())]
+        shape = node.type.shape
+        return [
+            (operand, broadcast_after(self._flow.type_of(operand).shape, shape, chain))
+            for operand in node.operands
+        ]
+
+    def _made(self, ref: ValueRef, chain: Chain, operands: tuple[Symbol, ...]) -> Symbol:
+        """The register of a value whose operands have theirs."""
+        flow, node = self._flow, self._member(ref)
+        if node is None:
+            return self._loaded(ref, chain)
+        name, result = node.definition.name, node.type.dtype
+        dtypes = [flow.type_of(operand).dtype for operand in node.operands]
+        if name in VIEWS:
+            return operands[0]
+        if node.definition.op_class is OpClass.REDUCTION:
+            if chain:
+                return operands[0]
+            accumulate = accumulator(name, dtypes[0], result)
+            return self._add(RowReduction(name, 0, dtypes[0], accumulate, result), operands)
+        return self._add(Step(name, (), compute_dtype(node, dtypes), result), operands)
+
+    def _loaded(self, ref: ValueRef, chain: Chain) -> Symbol:
+        if isinstance(ref, NodeRef) and ref.index in self._given:
+            return Symbol(True, list(self._given).index(ref.index))
         operand = ref if isinstance(ref, ScalarRef) else self._locate(ref, chain)
         found = self._loads.get(operand)
         if found is None:
             found = self._loads[operand] = Symbol(True, len(self.operands))
             self.operands.append(operand)
         return found
-
-    def _trace_member(self, node: Node, number: int, chain: Chain) -> Symbol:
-        flow = self._flow
-        if node.definition.name in VIEWS:
-            return self.value(node.operands[0], (View.of(node), *chain))
-        if node.definition.op_class is OpClass.REDUCTION:
-            if chain:  # One for each row, however it is seen.
-                return self.value(NodeRef(number), ())
-            source = self.value(node.operands[0], ())
-            dtype = flow.type_of(node.operands[0]).dtype
-            name, result = node.definition.name, node.type.dtype
-            accumulate = accumulator(name, dtype, result)
-            return self._add(RowReduction(name, 0, dtype, accumulate, result), (source,))
-        symbols = tuple(
-            self.value(ref, broadcast_after(flow.type_of(ref).shape, node.type.shape, chain))
-            for ref in node.operands
-        )
-        compute = compute_dtype(node, [flow.type_of(ref).dtype for ref in node.operands])
-        return self._add(Step(node.definition.name, (), compute, node.type.dtype), symbols)
 
     def _add(self, instruction: Instruction, operands: tuple[Symbol, ...]) -> Symbol:
         self._instructions.append((instruction, operands))
