@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from gpuwire.compute import CommunicationOptions, Reduction, WgpuServer
+from gpuwire.compute import CommunicationOptions, Reduction, WgpuServer, adapters
 from gpuwire.errors import ArgumentError, CollectiveError, InvalidHandle, KernelCompileError
 
 DEVICES = (4, 9)
@@ -15,12 +15,14 @@ DEVICES = (4, 9)
 
 @pytest.fixture
 def pair(runtime_directory, work_class, tmp_path):
-    """Two servers that have met, each with its thread; `both(part)` runs a part on each."""
+    """Two servers that have met, each with its thread; `both(part)` runs a part on each. They are
+    on two adapters where there are two."""
+    adapter_of = dict(zip(DEVICES, (0, min(1, len(adapters()) - 1)), strict=True))
     threads = [ThreadPoolExecutor(1) for _ in DEVICES]
 
     def make(device):
         communication = CommunicationOptions(device, "pair", tmp_path, 20.0)
-        return work_class(WgpuServer.init(0, communication=communication))
+        return work_class(WgpuServer.init(adapter_of[device], communication=communication))
 
     works = [
         thread.submit(make, device).result(60)
