@@ -75,6 +75,23 @@ def measured(dev: gw.Device, host: int, number: int) -> tuple[float, float]:
     return cpu_seconds(host) - cpu, time.perf_counter() - wall
 
 
+def unwatched(dev: gw.Device, host: int, number: int) -> tuple[float, float]:
+    time.sleep(LEASE_SECONDS + 0.5)  # The host forgets the viewer before.
+    return measured(dev, host, number)
+
+
+def watched(dev: gw.Device, host: int, number: int, url: str) -> tuple[float, float]:
+    viewer = subprocess.Popen(
+        ["curl", "--silent", "--no-buffer", f"{url}events"], stdout=subprocess.DEVNULL
+    )
+    time.sleep(1.0)
+    try:
+        return measured(dev, host, number)
+    finally:
+        viewer.terminate()
+        viewer.wait()
+
+
 def measure_overhead(report: Report, server: ServerProcess, url: str, rounds: int) -> None:
     (host,) = server.host_pids()
     with gw.connect(server.ticket, config=load_config(remote__graph_cache=False)) as dev:
@@ -82,16 +99,14 @@ def measure_overhead(report: Report, server: ServerProcess, url: str, rounds: in
         ratios: list[tuple[float, float]] = []
         per_operation: list[float] = []
         for number in range(rounds):
-            time.sleep(LEASE_SECONDS + 0.5)  # The host forgets the viewer before.
-            without = measured(dev, host, number)
-            viewer = subprocess.Popen(
-                ["curl", "--silent", "--no-buffer", f"{url}events"], stdout=subprocess.DEVNULL
-            )
-            time.sleep(1.0)
-            watched = measured(dev, host, number)
-            viewer.terminate()
-            viewer.wait()
-            ratios.append((watched[0] / without[0], watched[1] / without[1]))
+            # In turns first and second, so that neither has always the warmer machine.
+            if number % 2:
+                without = unwatched(dev, host, number)
+                seen = watched(dev, host, number, url)
+            else:
+                seen = watched(dev, host, number, url)
+                without = unwatched(dev, host, number)
+            ratios.append((seen[0] / without[0], seen[1] / without[1]))
             per_operation.append(without[0] / (REPEATS * RUN_OPERATIONS) * 1e6)
     report.add("device host's CPU per operation, unwatched", per_operation, "µs")
     cpu = [(ratio[0] - 1) * 100 for ratio in ratios]
