@@ -149,13 +149,15 @@ def run_step(step: Step, operands: Sequence[Register], name: str, *, inner: bool
             value = convert(value, dtype, step.compute)
         lines.append(f"let {name}_{place} = {value};")
         operand = f"{name}_{place}"
-        if seen_before:
+        # Of an i64 widened from an i32, llvmpipe takes `x < 0` for false.
+        widened = step.compute is dt.int64 and dtype.is_integer and dtype is not dt.int64
+        if seen_before or widened:
             operand = kept(operand, step.compute)
         converted.append(operand)
     result = apply_expression(step.operation, step.compute, converted)
     if step.result is dt.float16 and inner:
         result = f"round_to_f16({result})"
-    if inner and step.operation not in _EXACT:
+    if inner and step.operation not in _EXACT and step.result.is_floating:
         lines.append(f"let {name}_raw = {result};")
         result = kept(f"{name}_raw", step.result)
     lines.append(f"let {name} = {result};")
@@ -163,15 +165,16 @@ def run_step(step: Step, operands: Sequence[Register], name: str, *, inner: bool
 
 
 def kept(value: str, dtype: DType) -> str:
-    """The same bits, unknown to the compiler; `value` is a name. Other types than floats are exact
-    as they are."""
+    """The same bits, unknown to the compiler; `value` is a name. Other types than floats and int64
+    are exact as they are."""
     if dtype.kind is Kind.COMPLEX:
         part = dt.real_of(dtype)
         return f"{shader_type(dtype).value}({kept(f'{value}.x', part)}, {kept(f'{value}.y', part)})"
+    if dtype in (dt.float64, dt.int64):
+        wide = shader_type(dtype).value
+        return f"bitcast<{wide}>(bitcast<u64>({value}) ^ u64{OPAQUE_ZERO})"
     if dtype.kind is not Kind.FLOAT:
         return value
-    if dtype is dt.float64:
-        return f"bitcast<f64>(bitcast<u64>({value}) ^ u64{OPAQUE_ZERO})"
     return f"bitcast<f32>(bitcast<u32>({value}) ^ {OPAQUE_ZERO})"
 
 

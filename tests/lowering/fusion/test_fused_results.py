@@ -187,6 +187,16 @@ def test_chains_are_neither_contracted_nor_simplified(
         np.testing.assert_array_equal(one, other)
 
 
+def test_signs_of_widened_integers(machine: Machine) -> None:
+    make = GraphBuilder(TensorType(dt.int32, (8,)))
+    wide = make.op("cast", InputRef(0), by=CastAttributes(dt.int64))
+    graph = make.graph(make.op("sign", wide), make.op("abs", wide))
+    x = np.array([-3, 3, 0, -1, 5, -(2**31), 2**31 - 1, -7], np.int32)
+    sign, magnitude = _run(machine, graph, x)
+    np.testing.assert_array_equal(sign, np.sign(x.astype(np.int64)))
+    np.testing.assert_array_equal(magnitude, np.abs(x.astype(np.int64)))
+
+
 def test_a_plan_too_large_for_shared_kernels_runs_node_by_node(machine: Machine) -> None:
     small = machine.assuming(max_binding_bytes=2048)
     x = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
