@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+
+import pytest
+from aioquic.quic.connection import QuicConnectionError
+from aioquic.tls import Epoch
 
 from gpuwire.transport import TransportOptions
 from gpuwire.transport.engine import (
@@ -15,6 +20,7 @@ from gpuwire.transport.engine import (
     Terminated,
     TerminationCause,
 )
+from gpuwire.transport.engine_aioquic_streams import HELD_PIECES
 
 MIB = 1 << 20
 Engines = Callable[..., Any]
@@ -230,3 +236,48 @@ def test_silence_and_closing_are_told_apart(engines: Engines) -> None:
     closed.turn()
     assert Terminated(TerminationCause.CLOSED_HERE, 3, "enough") in closed.client_events
     assert Terminated(TerminationCause.CLOSED_BY_PEER, 3, "enough") in closed.server_events
+
+
+def test_keys_are_changed_before_they_are_worn(engines: Engines) -> None:
+    pair = engines()
+    pair.client._quic._key_good_until = pair.client._quic._packet_number + 50
+    phase = pair.client._quic._cryptos[Epoch.ONE_RTT].send.key_phase
+    stream_id = pair.client.open_stream(bidirectional=False)
+    payload = bytes(i * 13 % 251 for i in range(300_000))
+    pair.client.send(stream_id, payload, end=True)
+    pair.settle()
+    assert b"".join(event.data for event in data_events(pair)) == payload
+    assert pair.client._quic._cryptos[Epoch.ONE_RTT].send.key_phase != phase
+    assert pair.client.packets_lost == 0
+
+
+def test_pieces_in_any_order_and_overlap_make_the_stream(engines: Engines) -> None:
+    pair = engines(TransportOptions(stream_window_bytes=MIB))
+    stream_id = pair.client.open_stream(bidirectional=False)
+    pair.client.send(stream_id, b"\0", end=False)
+    pair.settle()
+    pair.server_events.clear()
+    receiver = pair.server._quic._streams[stream_id].receiver
+    payload = bytes(i * 7 % 251 for i in range(5_000))
+    chance = random.Random(1)
+    pieces = [(at, min(5_000, at + 400)) for at in range(1, 5_000, 150)]
+    pieces += [(start, start + 37) for start in range(1, 4_900, 61)]
+    chance.shuffle(pieces)
+    for start, stop in pieces:
+        receiver.take(start, payload[start:stop], stop == 5_000)
+    pair.server_events += pair.server.events()
+    assert b"".join(event.data for event in data_events(pair)) == payload[1:]
+    assert data_events(pair)[-1].end
+    assert not receiver._held
+
+
+def test_a_stream_in_too_many_pieces_ends_the_connection(engines: Engines) -> None:
+    pair = engines(TransportOptions(stream_window_bytes=MIB))
+    stream_id = pair.client.open_stream(bidirectional=False)
+    pair.client.send(stream_id, b"x", end=False)
+    pair.settle()
+    receiver = pair.server._quic._streams[stream_id].receiver
+    with pytest.raises(QuicConnectionError, match="holes"):
+        for offset in range(2, MIB, 2):
+            receiver.take(offset, b"x", False)
+    assert len(receiver._held) <= HELD_PIECES
