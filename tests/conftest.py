@@ -13,7 +13,7 @@ from servers import ServerProcess, clean_environment
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """Programs started by tests answer to Ctrl-C, also where this run was started in the background:
+    """Programs that tests start answer to Ctrl-C, also in a run that was started in the background:
     a shell lets those ignore it, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
