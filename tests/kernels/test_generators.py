@@ -23,7 +23,8 @@ from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
 from gpuwire.kernels.programs import Load, LoadForm, Program, Result, Step
 from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction
-from gpuwire.kernels.rows import RowForm, RowProgram, RowReduction, row_kernel
+from gpuwire.kernels.row_programs import RowForm, RowProgram, RowReduction
+from gpuwire.kernels.rows import row_kernel
 from gpuwire.kernels.transposing import transposing_kernel
 from gpuwire.lowering.plan_matmul import LARGE, MIDDLE, SMALL
 from gpuwire.lowering.plan_reduction import MAX_CHUNK

@@ -20,26 +20,33 @@ strides; for each mean the divisor; the scalars.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuwire.ir import dtypes as dt
-from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.kernels.programs import (
-    Load,
     LoadForm,
     Register,
     Result,
     Step,
     features_of,
     kept,
-    name_of_steps,
     run_step,
     value_of,
 )
 from gpuwire.kernels.reduction import finished
-from gpuwire.kernels.reduction_state import Reduction, State, entering
+from gpuwire.kernels.reduction_state import entering
+from gpuwire.kernels.row_programs import RowForm, RowProgram, RowReduction
+from gpuwire.kernels.row_reducing import (
+    DIVISION,
+    OPAQUE,
+    as_reduction,
+    extreme,
+    identity,
+    lanes_function,
+    lanes_name,
+    state_of,
+    tree,
+)
 from gpuwire.kernels.shader_types import QUAD, shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 
@@ -47,58 +54,6 @@ LANE_WORKGROUP_SIZE = 64
 CHAIN = 64
 """Elements or quads that are added up one after the other in the looped form."""
 ROWS, LENGTH, SHAPES = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class RowReduction:
-    """A reduction along the row of one register."""
-
-    operation: str
-    operand: int
-    source: DType
-    accumulate: DType
-    result: DType
-
-
-Instruction = Step | RowReduction
-
-
-@dataclass(frozen=True, slots=True)
-class RowProgram:
-    """Registers: the loads, then the instructions. Loads are QUAD or STRIDED where they differ
-    along the row, else UNIFORM or SCALAR. `row_results`: for each result whether there is one for
-    each row, not for each element."""
-
-    loads: tuple[Load, ...]
-    instructions: tuple[Instruction, ...]
-    results: tuple[Result, ...]
-    row_results: tuple[bool, ...]
-
-    @property
-    def name(self) -> str:
-        """The operations and types, for errors and profiles."""
-        types = "_".join(load.dtype.name + load.form.value for load in self.loads)
-        stored = "_".join(result.dtype.name for result in self.results)
-        return f"{name_of_steps(self.instructions)}__{types}__{stored}"
-
-
-@dataclass(frozen=True, slots=True)
-class RowForm:
-    """How a kernel goes through a row."""
-
-    kept_rank: int
-    reduced_rank: int
-    workgroup_size: int
-    """1 for the lane form."""
-    held: int
-    """Elements, or quads, that each lane holds; 0 for the looped form."""
-    exact: bool
-    """All lanes' held elements together are the row, without a rest."""
-    quads: bool
-    """Elements are read and written in fours: the one reduced dimension is contiguous in all that
-    varies along it; offsets, kept strides and the length are multiples of four."""
-    has_fma: bool
-    """Whether `fma` rounds once and is quick."""
 
 
 def row_kernel(program: RowProgram, form: RowForm) -> Kernel:
@@ -128,7 +83,7 @@ class _RowKernel:
         self._computed_with = {
             operand
             for instruction in program.instructions
-            if isinstance(instruction, Step) and instruction.operation not in _OPAQUE
+            if isinstance(instruction, Step) and instruction.operation not in OPAQUE
             for operand in instruction.operands
         }
         self._declare()
@@ -309,20 +264,20 @@ class _RowKernel:
         for number, reduction in enumerate(self._program.instructions):
             if not isinstance(reduction, RowReduction):
                 continue
-            state = _state(reduction)
+            state = state_of(reduction)
             values: list[str] = []
             for unit in range(form.held):
                 for k in range(self._each):
                     value = self._entering(reduction, f"{unit}_{k}", writer.lines)
                     if not form.exact:
-                        value = f"select({_identity(reduction)}, {value}, inside{unit})"
+                        value = f"select({identity(reduction)}, {value}, inside{unit})"
                     name = f"c{number}_{unit}_{k}"
                     writer.write(f"let {name} = {value};")
                     values.append(name)
             if reduction.operation in ("min", "max") and reduction.accumulate is dt.float32:
-                total = _extreme(reduction, values, f"t{number}_", writer.lines)
+                total = extreme(reduction, values, f"t{number}_", writer.lines)
             else:
-                total = _tree(state, values, f"t{number}_", writer.lines)
+                total = tree(state, values, f"t{number}_", writer.lines)
             self._finish_reduction(loads + number, reduction, total)
         self._make_row_registers_of_results()
         for unit in range(form.held):
@@ -347,14 +302,14 @@ class _RowKernel:
                 self._make_row_registers(reduction.operand)
             body = self._load_unit(f"p{number}", "n")
             for place, reduction in reductions:
-                writer.write(f"var total{place} = {_identity(reduction)};")
+                writer.write(f"var total{place} = {identity(reduction)};")
                 values = []
                 for k in range(self._each):
                     value = self._entering(reduction, f"p{number}_{k}", body)
                     body.append(f"let c{place}_{k} = {value};")
                     values.append(f"c{place}_{k}")
-                state = _state(reduction)
-                unit = _tree(state, values, f"u{place}_", body)
+                state = state_of(reduction)
+                unit = tree(state, values, f"u{place}_", body)
                 body.append(f"block{place} = {state.combine(f'block{place}', unit)};")
             self._write_loop(body, reductions)
             for place, reduction in reductions:
@@ -374,13 +329,13 @@ class _RowKernel:
             f"    var n = {first};",
             f"    while n < {units} {{",
             f"        let stop = min(n + {CHAIN * size}u, {units});",
-            *(f"        var block{place} = {_identity(r)};" for place, r in reductions),
+            *(f"        var block{place} = {identity(r)};" for place, r in reductions),
             "        while n < stop {",
             *(f"            {line}" for line in body),
             f"            n = n + {size}u;",
             "        }",
             *(
-                f"        total{place} = {_state(r).combine(f'total{place}', f'block{place}')};"
+                f"        total{place} = {state_of(r).combine(f'total{place}', f'block{place}')};"
                 for place, r in reductions
             ),
             "    }",
@@ -424,7 +379,7 @@ class _RowKernel:
         if register in self._reciprocals:
             return
         if not self._reciprocals:
-            self._writer.function(_DIVISION)
+            self._writer.function(DIVISION)
         divisor, dtype = self._register(register, "row", self._writer.lines)
         name = self._reciprocals[register] = f"divisor{register}"
         self._writer.write(f"let {name} = row_divisor({convert(divisor, dtype, dt.float32)});")
@@ -437,7 +392,7 @@ class _RowKernel:
 
     def _entering(self, reduction: RowReduction, element: str, lines: list[str]) -> str:
         value, _ = self._register(reduction.operand, element, lines)
-        return entering(value, _as_reduction(reduction))
+        return entering(value, as_reduction(reduction))
 
     def _finish_reduction(self, register: int, reduction: RowReduction, total: str) -> None:
         """Reduce over lanes, and bind the result's register."""
@@ -445,7 +400,7 @@ class _RowKernel:
         number = register - len(self._program.loads)
         if size > 1:
             self._add_lanes_function(reduction)
-            total = f"{_lanes_name(reduction)}({total}, lane)"
+            total = f"{lanes_name(reduction)}({total}, lane)"
         divisor = self._divisors.get(number, 0)
         self._writer.write(f"let whole{number} = {total};")
         value = finished(
@@ -463,31 +418,16 @@ class _RowKernel:
         self._registers[register, "row"] = name
 
     def _add_lanes_function(self, reduction: RowReduction) -> None:
-        """WGSL's reduction over the lanes of a workgroup: in eights, the last few by every lane."""
-        name, state = _lanes_name(reduction), _state(reduction)
+        """Declare what reduces over the lanes of a workgroup, and the memory it takes."""
+        name = lanes_name(reduction)
         if name in self._lanes_functions:
             return
-        self._lanes_functions.add(name)
-        value = shader_type(reduction.accumulate).value
-        shared = f"shared_{shader_type(reduction.accumulate).suffix}"
+        types = shader_type(reduction.accumulate)
+        shared = f"shared_{types.suffix}"
         if shared not in self._lanes_functions:
-            self._lanes_functions.add(shared)
-            self._writer.workgroup_array(shared, value, self._form.workgroup_size)
-        lines = [f"{shared}[lane] = value;", "workgroupBarrier();"]
-        width = self._form.workgroup_size
-        while width > 8:
-            width //= 8
-            lines.append(f"if lane < {width}u {{")
-            lines += [f"    let w{k} = {shared}[lane + {k * width}u];" for k in range(8)]
-            inner: list[str] = []
-            total = _tree(state, [f"w{k}" for k in range(8)], "s", inner)
-            lines += [f"    {line}" for line in inner]
-            lines += [f"    {shared}[lane] = {total};", "}", "workgroupBarrier();"]
-        lines += [f"let w{k} = {shared}[{k}u];" for k in range(width)]
-        total = _tree(state, [f"w{k}" for k in range(width)], "s", lines)
-        lines += ["workgroupBarrier();", f"return {total};"]
-        body = "\n".join(f"    {line}" for line in lines)
-        self._writer.function(f"fn {name}(value: {value}, lane: u32) -> {value} {{\n{body}\n}}")
+            self._writer.workgroup_array(shared, types.value, self._form.workgroup_size)
+        self._lanes_functions |= {name, shared}
+        self._writer.function(lanes_function(reduction, shared, self._form.workgroup_size))
 
     def _store_unit(self, unit: str, at: str, lines: list[str]) -> None:
         """Statements that store an element or quad of every result that has one for each."""
@@ -523,99 +463,3 @@ class _RowKernel:
         if lines and self._form.workgroup_size > 1:
             lines = ["if lane == 0u {", *(f"    {line}" for line in lines), "}"]
         self._writer.write(*lines)
-
-
-_OPAQUE = frozenset(
-    {
-        *("exp", "maximum", "minimum", "where", "abs", "negative", "isnan", "isinf", "isfinite"),
-        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "divide"),
-    }
-)
-"""Operations that a compiler does not see through to what their operands were computed by."""
-
-_DIVISION = """struct RowDivisor { value: f32, reciprocal: f32, is_normal: bool }
-
-fn row_divisor(value: f32) -> RowDivisor {
-    let exponent = (bitcast<u32>(value) >> 23u) & 0xffu;
-    return RowDivisor(value, divide_f32(1.0, value), exponent > 27u && exponent < 227u);
-}
-
-fn divide_by_row(a: f32, divisor: RowDivisor) -> f32 {
-    if !divisor.is_normal { return divide_f32(a, divisor.value); }
-    let q = a * divisor.reciprocal;
-    let corrected = fma(fma(-q, divisor.value, a), divisor.reciprocal, q);
-    return select(q, corrected, is_finite_f32(corrected));
-}"""
-"""A quotient by the divisor's reciprocal and one correction, which rounds it right where nothing
-over- or underflows (Markstein, 1990): 8 instructions, where a division put right in integers is
-60."""
-
-
-def _as_reduction(reduction: RowReduction) -> Reduction:
-    return Reduction(
-        reduction.operation,
-        reduction.source,
-        reduction.accumulate,
-        reduction.result,
-        kept_rank=0,
-        reduced_rank=0,
-        partial=False,
-        indices_given=False,
-        workgroup_size=0,
-    )
-
-
-def _state(reduction: RowReduction) -> State:
-    return State(_as_reduction(reduction))
-
-
-def _lanes_name(reduction: RowReduction) -> str:
-    return f"{reduction.operation}_of_lanes_{shader_type(reduction.accumulate).suffix}"
-
-
-def _identity(reduction: RowReduction) -> str:
-    """What changes nothing when it is combined with anything."""
-    found = _state(reduction).identity
-    if found is not None:
-        return found
-    dtype = reduction.accumulate
-    types = shader_type(dtype)
-    least = reduction.operation == "max"
-    if dtype.kind is Kind.FLOAT:
-        infinity = f"infinity_{types.suffix}()"
-        return f"negate_{types.suffix}({infinity})" if least else infinity
-    low, high = dt.integer_limits(dtype)
-    if dtype.kind is Kind.UNSIGNED:
-        return f"{types.value}({low if least else high}{'u' if dtype.itemsize == 4 else 'lu'})"
-    mark = "" if dtype.itemsize == 4 else "li"
-    if least:  # Its lowest number cannot be written as one literal.
-        return f"({types.value}({low + 1}{mark}) - {types.value}(1))"
-    return f"{types.value}({high}{mark})"
-
-
-def _extreme(reduction: RowReduction, values: list[str], prefix: str, lines: list[str]) -> str:
-    """The least or the greatest of float32 values, NaN if one of them is: the bits are looked at
-    once for all, since a comparison that minds NaNs is ten instructions."""
-    builtin = reduction.operation
-    most, top = values[0], f"(bitcast<u32>({values[0]}) & 0x7fffffffu)"
-    for place, value in enumerate(values[1:]):
-        lines.append(f"let {prefix}m{place} = {builtin}({most}, {value});")
-        lines.append(f"let {prefix}b{place} = max({top}, bitcast<u32>({value}) & 0x7fffffffu);")
-        most, top = f"{prefix}m{place}", f"{prefix}b{place}"
-    lines.append(f"let {prefix} = select({most}, nan_f32(), {top} > 0x7f800000u);")
-    return prefix
-
-
-def _tree(state: State, values: list[str], prefix: str, lines: list[str]) -> str:
-    """Statements that combine values in a tree; the name of the whole."""
-    level = 0
-    while len(values) > 1:
-        above = []
-        for place in range(0, len(values) - 1, 2):
-            name = f"{prefix}{level}_{place}"
-            lines.append(f"let {name} = {state.combine(values[place], values[place + 1])};")
-            above.append(name)
-        if len(values) % 2:
-            above.append(values[-1])
-        values, level = above, level + 1
-    return values[0]

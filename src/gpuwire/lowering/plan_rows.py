@@ -10,14 +10,8 @@ from gpuwire.ir import dtypes as dt
 from gpuwire.ir.graphs import ScalarRef
 from gpuwire.ir.tensors import Shape, TensorType
 from gpuwire.kernels.programs import Load, LoadForm, Result
-from gpuwire.kernels.rows import (
-    LANE_WORKGROUP_SIZE,
-    Instruction,
-    RowForm,
-    RowProgram,
-    RowReduction,
-    row_kernel,
-)
+from gpuwire.kernels.row_programs import Instruction, RowForm, RowProgram, RowReduction
+from gpuwire.kernels.rows import LANE_WORKGROUP_SIZE, row_kernel
 from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
 from gpuwire.lowering.layouts import Placed, Strides, collapsed

@@ -136,7 +136,7 @@ class _Merger:
             (earlier.reads | later.reads) - made,
             self._needed(earlier, later),
         )
-        if kind is GroupKind.REDUCE and not _is_one_reduction(self._flow, group):
+        if kind is GroupKind.REDUCE and len(group.stored) > 1:  # Its kernel has one result.
             group = replace(group, kind=GroupKind.ROWS)
         if not self._allowed(group):
             return None
@@ -223,12 +223,6 @@ class _Merger:
             case GroupKind.ROWS:
                 return rows_fit(flow, group, self._facts)
         return True
-
-
-def _is_one_reduction(flow: Flow, group: Group) -> bool:
-    """Whether a reduction kernel does the group: one reduction, one result, whatever is elementwise
-    either before or after it."""
-    return len(group.stored) == 1
 
 
 def _stored_for_outputs(flow: Flow) -> set[int]:

@@ -13,7 +13,7 @@ from gpuwire.ir.graphs import Node, NodeRef, ScalarRef, ValueRef
 from gpuwire.ir.operations import OpClass
 from gpuwire.kernels.programs import Step
 from gpuwire.kernels.reduction_state import accumulator
-from gpuwire.kernels.rows import Instruction, RowReduction
+from gpuwire.kernels.row_programs import Instruction, RowReduction
 from gpuwire.lowering.builder import Operand
 from gpuwire.lowering.fusion.rewriting import Flow
 from gpuwire.lowering.fusion.views import VIEWS, Chain, View, broadcast_after
