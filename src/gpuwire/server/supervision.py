@@ -151,7 +151,7 @@ class ServedDevice:
         self._adapters = facts.adapters
         self._info = facts.info
         self._logger.basic(
-            f"device {self.index} is {facts.info.name} ({facts.info.backend}), "
+            f"adapter {self._adapter} is {facts.info.name} ({facts.info.backend}), "
             f"owned by process {host.process_id}"
         )
         self._decided.set()
