@@ -136,6 +136,8 @@ def _module(file: Path) -> object:
     sys.modules[name] = module  # dataclasses and pickling look there
     # What lies beside a script can be imported by it, as when Python runs it.
     sys.path.insert(0, str(file.absolute().parent))
+    # Nothing is left behind in the folder of somebody's script.
+    wrote_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -144,6 +146,7 @@ def _module(file: Path) -> object:
         ) from error
     finally:
         sys.path.pop(0)
+        sys.dont_write_bytecode = wrote_none
     return module
 
 
