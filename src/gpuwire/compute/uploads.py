@@ -13,8 +13,9 @@ ARENA_BYTES = 1024 * 1024
 """Small writes of one batch share buffers of this size."""
 CHUNK_BYTES = 16 * 1024 * 1024
 """A large write goes through several: the device copies one while the host fills the next."""
-MAX_RESERVED_BYTES = 256 * 1024 * 1024
-"""Above this a write waits for the device instead of taking more."""
+MAX_RESERVED_BYTES = 32 * 1024 * 1024
+"""Above this a write waits for the device instead of taking more: an upload is to cost the server
+64 MiB at most besides the tensor, and its half of the slots and the link's window are 30 of them."""
 ALIGNMENT = 16
 
 
