@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from gpuwire.compute.memory.pages import GroupKey, Page
+from gpuwire.compute.memory.pages import Page
 from gpuwire.compute.native import (
     NULL,
     BufferBinding,
@@ -69,6 +69,12 @@ class Program:
         self.group_pages: dict[Ranges, tuple[Page, ...]] = {}
         self.proven: tuple[int, ...] | None = None
         """Sizes of buffers, each the smallest, with which wgpu accepted a dispatch."""
+
+    def forget(self, ranges: Ranges) -> None:
+        """Drop one bind group, and the notes of it at its pages."""
+        lib.wgpuBindGroupRelease(self.groups.pop(ranges))
+        for page in self.group_pages.pop(ranges):
+            page.groups.discard((self, ranges))
 
     def __del__(self) -> None:
         for group in self.groups.values():
@@ -140,19 +146,12 @@ class Programs:
             lib.wgpuBindGroupRelease(group)
             raise
         if len(program.groups) >= MAX_GROUPS:
-            self.forget((program, next(iter(program.groups))))
+            program.forget(next(iter(program.groups)))
         program.groups[ranges] = group
         program.group_pages[ranges] = tuple(pages)
         for page in pages:
             page.groups.add((program, ranges))
         return group
-
-    def forget(self, key: GroupKey) -> None:
-        """Drop one bind group, and the notes of it at its pages."""
-        program, ranges = key
-        lib.wgpuBindGroupRelease(program.groups.pop(ranges))
-        for page in program.group_pages.pop(ranges):
-            page.groups.discard(key)
 
     def drop(self, kernel: Kernel) -> None:
         """Forget a kernel and its bind groups; what is encoded or captured with it goes on."""
@@ -162,7 +161,7 @@ class Programs:
     def _drop(self, kernel: Kernel) -> None:
         program = self._programs.pop(kernel)
         for ranges in tuple(program.groups):
-            self.forget((program, ranges))
+            program.forget(ranges)
 
     def _check(self, program: Program, group: Pointer, sizes: tuple[int, ...]) -> None:
         """Let wgpu check buffer sizes against the shader in an encoder of its own, once for sizes

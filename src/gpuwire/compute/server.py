@@ -102,7 +102,7 @@ class WgpuServer:
         )
         self._uploads = Uploads(self._storage, self._poller)
         self._readbacks = Readbacks(self._storage, self._poller)
-        self._uniforms = Uniforms(device, self._storage, self._programs.forget)
+        self._uniforms = Uniforms(device, self._storage)
         self._indirect = IndirectCounts(self._storage)
         self._scheduler = Scheduler(
             device,
@@ -642,7 +642,7 @@ class WgpuServer:
 
     def _prepare_stream(self, stream: Stream) -> None:
         stream.memory = MemoryManager(
-            self._storage.pages(STORAGE_USAGE, self._programs.forget),
+            self._storage.pages(STORAGE_USAGE),
             alignment=self._memory_properties.alignment,
             config=self._memory_config,
             logger=self._utilities.logger,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from gpuwire.compute.memory.pages import GroupKey, Page
+from gpuwire.compute.memory.pages import Page
 from gpuwire.compute.native import ErrorKind, NativeDevice, Pointer, Usage, ffi, lib
 from gpuwire.errors import OutOfMemory
 from gpuwire.telemetry.logs import Logger
@@ -41,9 +41,9 @@ class Storage:
         """Ask `in_use` for the bytes that handles hold, when an error is to tell."""
         self._in_use = in_use
 
-    def pages(self, usage: Usage, forget: Callable[[GroupKey], None] | None = None) -> BufferPages:
-        """A source of pages for pools. `forget` is told of each bind group whose page goes."""
-        return BufferPages(self, usage, forget)
+    def pages(self, usage: Usage) -> BufferPages:
+        """A source of pages for pools."""
+        return BufferPages(self, usage)
 
     def close(self) -> None:
         """Let go of every buffer."""
@@ -117,12 +117,9 @@ class Storage:
 class BufferPages:
     """A `PageSource` over the storage."""
 
-    def __init__(
-        self, storage: Storage, usage: Usage, forget: Callable[[GroupKey], None] | None
-    ) -> None:
+    def __init__(self, storage: Storage, usage: Usage) -> None:
         self._storage = storage
         self._usage = usage
-        self._forget = forget
 
     def create(self, size: int) -> Page:
         """A page of `size` bytes. Raises OutOfMemory."""
@@ -131,9 +128,8 @@ class BufferPages:
 
     def destroy(self, page: Page) -> None:
         """Gives the page back, after every cached bind group over it."""
-        if self._forget is not None:
-            for key in tuple(page.groups):
-                self._forget(key)
+        for binder, key in tuple(page.groups):
+            binder.forget(key)
         self._storage.destroy(page.buffer, page.size)
         page.buffer = None
 

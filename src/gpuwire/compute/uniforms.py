@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuwire.compute.memory.pages import Block, GroupKey
+from gpuwire.compute.memory.pages import Block
 from gpuwire.compute.memory.pools import SlicedPool
 from gpuwire.compute.memory.report import PoolReport
 from gpuwire.compute.native import NativeDevice, Pointer, Usage, ffi, lib
@@ -36,11 +35,9 @@ class Uniform:
 class Uniforms:
     """Parameters already on the device. Least recently used ones make room."""
 
-    def __init__(
-        self, device: NativeDevice, storage: Storage, forget: Callable[[GroupKey], None]
-    ) -> None:
+    def __init__(self, device: NativeDevice, storage: Storage) -> None:
         self._device = device
-        source = storage.pages(Usage.UNIFORM | Usage.COPY_DST, forget)
+        source = storage.pages(Usage.UNIFORM | Usage.COPY_DST)
         self._pool = SlicedPool(
             "uniforms", source, max_slice=PAGE_BYTES, min_page=PAGE_BYTES, max_page=PAGE_BYTES
         )

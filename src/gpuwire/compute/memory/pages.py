@@ -12,8 +12,16 @@ if TYPE_CHECKING:
     from gpuwire.compute.memory.pools import Pool
 
 
-GroupKey = tuple[Any, tuple[int, ...]]
-"""A program, and the page number, offset and size of each of its buffers."""
+class Binder(Protocol):
+    """What keeps bind groups over pages: a program, or a sequence of launches."""
+
+    def forget(self, key: Any) -> None:
+        """Lets go of those that it keeps under `key`, and of the notes of them at their pages."""
+        ...
+
+
+GroupKey = tuple[Binder, Any]
+"""Who keeps bind groups, and its own name for them."""
 
 
 class Page:
