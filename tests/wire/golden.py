@@ -240,6 +240,13 @@ MESSAGES: dict[str, Message] = {
     ),
     "welcome, list": Welcome(1, None, (), SessionLimits(1, 2, 3, 0.5), "gpu-box"),
     "tasks": TaskFrame(1, 0, 1, b"\x94\x12\x01\x08\x09"),
+    "tasks, traced": TaskFrame(
+        2,
+        1,
+        1,
+        b"\x94\x12\x01\x08\x09",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    ),
     "tasks, largest": TaskFrame((1 << 63) - 1, (1 << 63) - 1, 2, b"\x92\x41\x08" * 2),
     "replies": ReplyFrame(300, 299, 1, b"\x92\x41\x08"),
     "acknowledge": Acknowledge(70_000),

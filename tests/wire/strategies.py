@@ -353,8 +353,9 @@ def frames(draw: st.DrawFn) -> TaskFrame | ReplyFrame:
     """A frame around any body: whether it decodes is not the frame's business."""
     body = draw(st.binary(min_size=2, max_size=200))
     count = draw(st.integers(1, len(body) // 2))
-    kind = draw(st.sampled_from([TaskFrame, ReplyFrame]))
-    return kind(draw(ids), draw(counts), count, body)
+    if draw(st.booleans()):
+        return ReplyFrame(draw(ids), draw(counts), count, body)
+    return TaskFrame(draw(ids), draw(counts), count, body, draw(st.text(max_size=32)))
 
 
 messages = control_messages | frames()

@@ -55,6 +55,35 @@ def test_a_wrong_message_is_malformed(item: Plain) -> None:
         checked_message(item, DEFAULT_LIMITS)
 
 
+BODY = b"\x91\x00"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        (3, 1, 0),
+        (3, 1, 0, 1, ""),
+        (3, 1, 0, 1, b"00-"),
+        (3, 1, 0, 1, 7),
+        (3, 1, 0, 1, "00-", "more"),
+        (4, 1, 0, 1, "00-"),
+    ],
+)
+def test_a_wrong_frame_head_is_malformed(head: Plain) -> None:
+    with pytest.raises(MalformedMessage):
+        checked_frame(head, BODY, DEFAULT_LIMITS)
+
+
+def test_a_traceparent_has_its_limit_and_is_otherwise_the_business_of_who_traces() -> None:
+    assert checked_frame((3, 1, 0, 1, "no trace"), BODY, DEFAULT_LIMITS) == TaskFrame(
+        1, 0, 1, BODY, "no trace"
+    )
+    longest = "é" * (DEFAULT_LIMITS.max_traceparent_bytes // 2)
+    checked_frame((3, 1, 0, 1, longest), BODY, DEFAULT_LIMITS)
+    with pytest.raises(LimitBreached, match="traceparent"):
+        checked_frame((3, 1, 0, 1, longest + "é"), BODY, DEFAULT_LIMITS)
+
+
 def test_a_session_id_is_no_longer_than_sixteen_bytes() -> None:
     with pytest.raises(LimitBreached, match="session"):
         checked_message((2, 1, bytes(17), (), LIMITS, ""), DEFAULT_LIMITS)

@@ -93,6 +93,9 @@ class RemoteConfig(Section):
     ends with its link."""
     upload_cache: bool = False
     """Announce large uploads by their content's hash. No effect in this version."""
+    tracing: bool = False
+    """Tell OpenTelemetry what this program asks of the server, and the server of which trace it
+    is. Needs the extra `otel`."""
     progress: Progress = "auto"
     """auto: a wait that takes longer than half a second is shown, in a terminal or a notebook; off:
     nothing is ever shown."""
@@ -179,6 +182,9 @@ class ServerConfig(Section):
     """Op-graphs that one session keeps; a client tells those given up again when it runs them."""
     max_graph_bytes: Count = 128 * 1024 * 1024
     """The memory that they take."""
+    tracing: bool = False
+    """Tell OpenTelemetry of frames that clients trace, down to the kernels. Needs the extra
+    `otel`."""
     max_host_restarts: Annotated[int, Field(ge=0)] = 5
     """How often a device host that died is started anew within ten minutes. Those that a session's
     kernel ended, by running on or by what it did to the driver, do not count."""

@@ -28,15 +28,15 @@ from gpuwire.wire.control import (
 from gpuwire.wire.definitions import GraphDefinition, checked_definition, plain_definition
 from gpuwire.wire.framing import PREFIX
 from gpuwire.wire.items import checked_reply, checked_task, plain_reply, plain_task
-from gpuwire.wire.limits import WireLimits
+from gpuwire.wire.limits import DEFAULT_LIMITS, WireLimits
 from gpuwire.wire.messages import Buffer, Message, Reply, ReplyFrame, Task, TaskFrame
 from gpuwire.wire.operations import Plain
 
 _PACK_BUFFER_BYTES = 256
 """A Packer's first buffer. A new Packer with a small one takes 0.3 µs for an operation; msgpack's
 default buffer takes 0.4 µs, and one Packer kept would be shared between threads."""
-MAX_FRAME_HEAD_BYTES = 25
-"""The longest head of a frame: array, kind, two 64-bit numbers, one 32-bit one."""
+MAX_FRAME_HEAD_BYTES = 25 + 2 + DEFAULT_LIMITS.max_traceparent_bytes
+"""The longest head of a frame: array, kind, two 64-bit numbers, one 32-bit one, a short text."""
 _LIMIT_TEXT = re.compile(r"(\d+) exceeds max_(\w+)_len\((\d+)\)")
 
 Record = TypeVar("Record")
@@ -55,15 +55,16 @@ def encode_reply(reply: Reply) -> bytes:
 
 def encode_message(message: Message) -> bytes:
     """A message with its length prefix."""
+    traceparent = ""
     if isinstance(message, TaskFrame):
-        body = message.tasks
+        body, traceparent = message.tasks, message.traceparent
     elif isinstance(message, ReplyFrame):
         body = message.replies
     else:
         payload = _pack(plain_message(message))
         return PREFIX.pack(len(payload)) + payload
     return encode_frame(
-        type(message), message.sequence, message.acknowledged, message.count, (body,)
+        type(message), message.sequence, message.acknowledged, message.count, (body,), traceparent
     )
 
 
@@ -73,10 +74,11 @@ def encode_frame(
     acknowledged: int,
     count: int,
     pieces: Sequence[Buffer],
+    traceparent: str = "",
 ) -> bytes:
     """A frame whose body is `pieces`, one after the other, with its length prefix; the pieces are
     copied once."""
-    head = _pack(plain_frame_head(kind, sequence, acknowledged, count))
+    head = _pack(plain_frame_head(kind, sequence, acknowledged, count, traceparent))
     length = len(head) + sum(map(len, pieces))
     return b"".join((PREFIX.pack(length), head, *pieces))
 

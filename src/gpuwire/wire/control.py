@@ -75,27 +75,38 @@ def checked_message(item: Plain, limits: WireLimits) -> Message:
 
 
 def plain_frame_head(
-    frame: type[TaskFrame] | type[ReplyFrame], sequence: int, acknowledged: int, count: int
+    frame: type[TaskFrame] | type[ReplyFrame],
+    sequence: int,
+    acknowledged: int,
+    count: int,
+    traceparent: str = "",
 ) -> Plain:
-    """What a frame has before its body."""
-    return (_KIND_OF_FRAME[frame], sequence, acknowledged, count)
+    """What a frame has before its body. A traceparent is a fifth field, left out where empty."""
+    head = (_KIND_OF_FRAME[frame], sequence, acknowledged, count)
+    return (*head, traceparent) if traceparent else head
 
 
 def checked_frame(head: Plain, body: Buffer, limits: WireLimits) -> TaskFrame | ReplyFrame:
     """The frame of a plain head and the body that follows it."""
-    check.exactly(head, 4, "frame")
+    is_traced = len(head) == 5 and head[0] == _KIND_OF_FRAME[TaskFrame]
+    check.exactly(head, 5 if is_traced else 4, "frame")
     frame = FRAME_KINDS[check.integer(head[0], "kind")]
     count = check.integer(head[3], "items of a frame", 1)
     # No item is shorter than two bytes.
     most = min(limits.max_items_per_frame, len(body) // 2)
     if count > most:
         raise check.breached("items of a frame", count, most)
-    return frame(
-        check.identity(head[1], "sequence"),
-        check.integer(head[2], "acknowledged"),
-        count,
-        body,
-    )
+    sequence = check.identity(head[1], "sequence")
+    acknowledged = check.integer(head[2], "acknowledged")
+    if not is_traced:
+        return frame(sequence, acknowledged, count, body)
+    traceparent = check.text(head[4], "traceparent")
+    if not traceparent:
+        raise check.malformed("traceparent", "a text or none at all", traceparent)
+    if len(traceparent.encode()) > limits.max_traceparent_bytes:
+        length = len(traceparent.encode())
+        raise check.breached("bytes of a traceparent", length, limits.max_traceparent_bytes)
+    return TaskFrame(sequence, acknowledged, count, body, traceparent)
 
 
 def _plain_device(device: DeviceInfo) -> Plain:

@@ -27,6 +27,8 @@ class WireLimits:
     max_item_bytes: int = 128 * KIB
     """One task or reply. It bounds what a hostile item can make the decoder build before the item
     is known to be wrong, which is up to 80 times its encoded size."""
+    max_traceparent_bytes: int = 128
+    """Which trace a frame belongs to; version 0 of the format has 55."""
     max_items_per_frame: int = 65_536
     """Tasks or replies in one frame."""
     max_inline_bytes: int = 64 * KIB

@@ -104,6 +104,9 @@ class TaskFrame:
     count: int
     """Tasks inside, for telemetry."""
     tasks: Buffer
+    traceparent: str = ""
+    """Which trace the work belongs to, as W3C Trace Context writes it; empty, and not on the wire,
+    where nothing is traced. Not checked here: a malformed one is ignored, as that says."""
 
 
 @dataclass(frozen=True, slots=True)

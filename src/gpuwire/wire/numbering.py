@@ -25,6 +25,7 @@ class KeptFrame:
     sequence: int
     count: int
     body: memoryview
+    traceparent: str = ""
 
 
 class FrameNumbering:
@@ -67,10 +68,10 @@ class FrameNumbering:
                 f"acknowledgement; the next must wait until it comes"
             )
 
-    def keep(self, count: int, body: memoryview) -> None:
+    def keep(self, count: int, body: memoryview, traceparent: str = "") -> None:
         """Number the next frame `sent + 1` and keep it."""
         self.sent += 1
-        self._kept.append(KeptFrame(self.sent, count, body))
+        self._kept.append(KeptFrame(self.sent, count, body, traceparent))
         self.kept_bytes += len(body)
 
     def take_acknowledgement(self, acknowledged: int) -> None:

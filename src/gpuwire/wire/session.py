@@ -148,6 +148,7 @@ class Session(ABC):
         event: Event,
         items: Sequence[Buffer],
         count: int | None,
+        traceparent: str = "",
     ) -> bytes:
         body_bytes = sum(map(len, items))
         if body_bytes > self.max_body_bytes:
@@ -158,8 +159,9 @@ class Session(ABC):
         self._must_move(event)
         numbering = self.numbering
         numbering.check_room()
-        data = encode_frame(kind, numbering.sent + 1, numbering.tell(), count, items)
-        numbering.keep(count, memoryview(data)[len(data) - body_bytes :])
+        told = numbering.tell()
+        data = encode_frame(kind, numbering.sent + 1, told, count, items, traceparent)
+        numbering.keep(count, memoryview(data)[len(data) - body_bytes :], traceparent)
         return data
 
     # --- The state, which nothing else moves
@@ -194,14 +196,16 @@ class ClientSession(Session):
             self._hello = message
         return data
 
-    def send_tasks(self, tasks: Sequence[Buffer], count: int | None = None) -> bytes:
+    def send_tasks(
+        self, tasks: Sequence[Buffer], count: int | None = None, traceparent: str = ""
+    ) -> bytes:
         """The next frame: encoded tasks (`codec.encode_task`), copied once into it. `count` is
-        their number where a piece holds more than one.
+        their number where a piece holds more than one; `traceparent` says of which trace they are.
 
         `SessionError` if the session is not open or the window is full (`can_send_frame`);
         `LimitBreached` above `max_body_bytes` or `max_items_per_frame`. Then nothing was numbered.
         """
-        return self._send_frame(TaskFrame, Event.TASKS, tasks, count)
+        return self._send_frame(TaskFrame, Event.TASKS, tasks, count, traceparent)
 
     def _negotiate(self, message: Hello | Welcome) -> None:
         hello = self._hello
