@@ -27,6 +27,7 @@ from gpuwire.wire.messages import (
     ReplyFrame,
     Task,
     Welcome,
+    WorkCounts,
 )
 from gpuwire.wire.records import from_record
 from gpuwire.wire.session import ClientSession
@@ -137,6 +138,8 @@ class PlainClient:
                 self._welcomed.set()
             case ReplyFrame(count=count, replies=body):
                 for reply in decode_replies(bytes(body), count, WireLimits()):
+                    if isinstance(reply, WorkCounts):
+                        continue
                     self._replies.setdefault(reply.request, self._future()).set_result(reply)
             case Heartbeat(number):
                 self.heartbeats += 1

@@ -208,6 +208,12 @@ def test_a_server_that_keeps_few_graphs_is_told_them_again(tmp_path: Path) -> No
             stats = dev.stats()
             assert stats.graph_misses >= 10
             assert stats.graphs_registered < stats.graph_executions
+            there = stats.server_cache
+            assert there.misses == stats.graph_misses
+            assert there.evictions >= there.misses
+            runs = stats.graph_executions
+            assert there.hits + there.misses + stats.graphs_registered == runs
+            assert stats.client_cache.hits + stats.client_cache.misses == runs
 
 
 def test_a_failure_on_the_thousandth_run_names_the_operation_and_its_line(tmp_path: Path) -> None:

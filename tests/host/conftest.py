@@ -40,6 +40,7 @@ from gpuwire.wire.messages import (
     Reply,
     Task,
     TensorData,
+    WorkCounts,
 )
 from gpuwire.wire.records import from_record
 
@@ -60,6 +61,8 @@ class FrontEnd:
         self._messages: dict[type, asyncio.Queue[ChannelMessage]] = {}
         self.unwritten: dict[int, int] = {}
         """Reply bytes that came, by session."""
+        self.counts: dict[int, list[WorkCounts]] = {}
+        """What came of them, by session."""
         self.acknowledges_replies = True
 
     async def start(self) -> None:
@@ -161,6 +164,9 @@ class FrontEnd:
         for reply in decode_replies(bytes(message.payload), message.count, WireLimits()):
             if isinstance(reply, GraphMissing):
                 self._queue(GraphMissing).put_nowait(reply)  # type: ignore[arg-type]
+                continue
+            if isinstance(reply, WorkCounts):
+                self.counts.setdefault(message.session, []).append(reply)
                 continue
             key = (message.session, int(reply.request))
             self._waiting.setdefault(key, self._future()).set_result(reply)

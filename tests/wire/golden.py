@@ -79,6 +79,7 @@ from gpuwire.wire.messages import (
     TensorData,
     Watch,
     Welcome,
+    WorkCounts,
 )
 
 
@@ -222,6 +223,7 @@ REPLIES: dict[str, Reply] = {
     "done": Done(RequestId(8)),
     "failed": Failed(RequestId(8), _ERROR, 5),
     "graph missing": GraphMissing(GraphId(7)),
+    "work counts": WorkCounts((0, 64, 2, 0, 0, 0, 1, 0, 300, 0, 0, 0), 5, 1, 0),
     "memory reported": MemoryReported(RequestId(8), _MEMORY),
     "memory freed": MemoryFreed(RequestId(8), 1 << 33),
     "profile time": ProfileTime(RequestId(8), 0.25, True),

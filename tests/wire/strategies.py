@@ -22,7 +22,7 @@ from gpuwire.ids import (
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.dtypes import ALL_DTYPES, DType, Kind
 from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, ValueRef
-from gpuwire.ir.operations import OPERATIONS, OpDef, Operation
+from gpuwire.ir.operations import OPERATIONS, OpClass, OpDef, Operation
 from gpuwire.ir.tensors import MAX_RANK, Scalar, TensorType
 from gpuwire.wire.codec import encode_definition
 from gpuwire.wire.definitions import GraphDefinition
@@ -76,6 +76,7 @@ from gpuwire.wire.messages import (
     TensorData,
     Watch,
     Welcome,
+    WorkCounts,
 )
 
 I64 = (1 << 63) - 1
@@ -305,6 +306,13 @@ replies: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Done, requests),
     st.builds(Failed, requests, error_records(), counts),
     st.builds(GraphMissing, graphs),
+    st.builds(
+        WorkCounts,
+        st.lists(counts, min_size=2 * len(OpClass), max_size=2 * len(OpClass)).map(tuple),
+        counts,
+        counts,
+        counts,
+    ),
 )
 
 devices = st.builds(

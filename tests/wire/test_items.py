@@ -90,6 +90,10 @@ def test_a_wrong_task_is_malformed(item: Plain) -> None:
         (67, 0),
         (67, 1, 1),
         (68, 1),
+        (68,),
+        (68, bytes(14)),
+        (68, b"\x01" + bytes(14)),
+        (69, 1),
     ],
 )
 def test_a_wrong_reply_is_malformed(item: Plain) -> None:

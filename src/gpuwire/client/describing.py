@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 
 from gpuwire.client.stats import Stats
@@ -12,10 +13,12 @@ from gpuwire.wire.messages import DeviceInfo
 
 
 def summary(stats: Stats, path: PathInfo) -> str:
-    """`0.41 ms away by aioquic, 12 tasks in 4 frames, 1.2 MiB sent, 3 KiB received`."""
+    """`0.41 ms away by aioquic, 31 operations, 12 tasks in 4 frames, 1.2 MiB sent, 3 KiB
+    received`."""
     tasks = _count(stats.tasks_sent, "task")
+    ops = _count(stats.fused_ops.total + stats.unfused_ops.total, "operation")
     return (
-        f"{_distance(path)}, {tasks} in {_count(stats.frames_sent, 'frame')}, "
+        f"{_distance(path)}, {ops}, {tasks} in {_count(stats.frames_sent, 'frame')}, "
         f"{in_bytes(stats.bytes_sent)} sent, {in_bytes(stats.bytes_received)} received"
     )
 
@@ -46,11 +49,13 @@ def facts(info: DeviceInfo, state: str, stats: Stats, path: PathInfo) -> list[tu
             f"{in_bytes(stats.bytes_received)}, in datagrams {in_bytes(path.bytes_received)}",
         ),
         ("tasks", f"{stats.tasks_sent:,} in {_count(stats.frames_sent, 'frame')}"),
+        ("operations", _operations(stats)),
         (
             "op-graphs",
             f"{_count(stats.graph_executions, 'run')} of {stats.graphs_registered:,}, "
             f"{in_bytes(stats.saved_bytes)} saved",
         ),
+        ("caches of them", _caches(stats)),
         ("waiting for", _count(stats.replies_pending, "reply", "replies")),
     ]
     return found
@@ -69,6 +74,28 @@ def as_html(title: str, rows: Sequence[tuple[str, str]]) -> str:
 def _distance(path: PathInfo) -> str:
     seconds = path.rtt_seconds.smoothed
     return f"{in_seconds(seconds)} away by {path.engine}" if seconds is not None else path.engine
+
+
+def _operations(stats: Stats) -> str:
+    """`22 operations, 18 fused: elementwise 16 of 18, matmul 2 of 4`."""
+    fused, alone = asdict(stats.fused_ops), asdict(stats.unfused_ops)
+    classes = [
+        f"{name} {fused[name]:,} of {fused[name] + alone[name]:,}"
+        for name in fused
+        if fused[name] or alone[name]
+    ]
+    total = _count(stats.fused_ops.total + stats.unfused_ops.total, "operation")
+    shared = f"{total}, {stats.fused_ops.total:,} fused"
+    return f"{shared}: {', '.join(classes)}" if classes else shared
+
+
+def _caches(stats: Stats) -> str:
+    here, there = stats.client_cache, stats.server_cache
+    return ", ".join(
+        f"{_count(use.hits, 'hit')}, {_count(use.misses, 'miss', 'misses')}, "
+        f"{use.evictions:,} given up {place}"
+        for use, place in ((here, "here"), (there, "on the server"))
+    )
 
 
 def _count(count: int, one: str, many: str | None = None) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.pending import PendingReplies
+from gpuwire.client.stats import ServerCounts
 from gpuwire.client.writer import Writer
 from gpuwire.errors import GpuwireError, LinkLost, OutOfMemory, ServerStopped, UnexpectedMessage
 from gpuwire.ids import GraphId
@@ -26,6 +27,7 @@ from gpuwire.wire.messages import (
     Message,
     Reply,
     ReplyFrame,
+    WorkCounts,
 )
 from gpuwire.wire.records import from_record
 from gpuwire.wire.session import ClientSession
@@ -47,8 +49,10 @@ class Reader:
         writer: Writer,
         heartbeats: Heartbeats,
         graph_missing: Callable[[GraphId], None],
+        counts: ServerCounts,
     ) -> None:
-        """`graph_missing` is called with a graph that the server asks for."""
+        """`graph_missing` is called with a graph that the server asks for; `counts` takes what it
+        has counted."""
         self._connection = connection
         self._control = control
         self._wire = wire
@@ -56,6 +60,7 @@ class Reader:
         self._writer = writer
         self._heartbeats = heartbeats
         self._graph_missing = graph_missing
+        self._counts = counts
         self.bytes_received = 0
 
     async def run(self, first: Iterable[Message]) -> None:
@@ -106,6 +111,8 @@ class Reader:
         match reply:
             case GraphMissing(graph):
                 self._graph_missing(graph)
+            case WorkCounts():
+                self._counts.take(reply)
             case _:
                 self._pending.take(reply)
 

@@ -27,7 +27,7 @@ from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder, TaskSink
-from gpuwire.client.stats import Stats
+from gpuwire.client.stats import CacheUse, ServerCounts, Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.timeline import Timeline
 from gpuwire.client.transfers import Transfer
@@ -144,6 +144,7 @@ class Session:
         )
         locations = LocationTable()
         self._savings = Savings(logger)
+        self._counts = ServerCounts()
         sink: TaskSink = OpByOp(self._batches)
         if config.graph_cache:
             sink = GraphCache(
@@ -171,6 +172,7 @@ class Session:
             self._writer,
             self._heartbeats,
             self.recorder.graph_missing,
+            self._counts,
         )
         call_in_forked_child(self._leave_to_parent)
 
@@ -302,19 +304,26 @@ class Session:
     def stats(self) -> Stats:
         """What has been sent and received."""
         path = self.path
+        savings = self._savings
+        known = savings.executions - savings.registered
         return Stats(
             frames_sent=self._writer.frames_sent,
             tasks_sent=self._writer.tasks_sent,
             bytes_sent=self._writer.bytes_sent,
             bytes_received=self._reader.bytes_received,
-            graphs_registered=self._savings.registered,
-            graph_executions=self._savings.executions,
-            graph_misses=self._savings.misses,
-            baseline_bytes=self._savings.baseline_bytes,
-            actual_bytes=self._savings.actual_bytes,
+            graphs_registered=savings.registered,
+            graph_executions=savings.executions,
+            graph_misses=savings.misses,
+            client_cache=CacheUse(known, savings.registered, savings.evictions),
+            server_cache=self._counts.cache,
+            fused_ops=self._counts.fused,
+            unfused_ops=self._counts.unfused,
+            baseline_bytes=savings.baseline_bytes,
+            actual_bytes=savings.actual_bytes,
             replies_pending=len(self._pending),
             rtt_seconds=path.rtt_seconds.smoothed,
             datagram_bytes=path.datagram_bytes,
+            segmentation=path.offload,
         )
 
     # --- On the event loop's thread ----------------------------------------------------------

@@ -1,8 +1,42 @@
-"""What a session has sent and received."""
+"""What a session has sent and received, and what became of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
+
+from gpuwire.ir.operations import OpClass
+from gpuwire.transport import OffloadInfo
+from gpuwire.wire.messages import WorkCounts
+
+
+@dataclass(frozen=True, slots=True)
+class OpCounts:
+    """Numbers of operations, by class."""
+
+    elementwise: int = 0
+    reduction: int = 0
+    matmul: int = 0
+    shape: int = 0
+    creation: int = 0
+    indexing: int = 0
+
+    @property
+    def total(self) -> int:
+        """Of all classes."""
+        return sum(astuple(self))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a cache of op-graphs was good for."""
+
+    hits: int = 0
+    """Runs of a graph that was there."""
+    misses: int = 0
+    """Runs of one that was not, and had to be told."""
+    evictions: int = 0
+    """Graphs given up to make room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +55,18 @@ class Stats:
     """Runs of them, the first ones included."""
     graph_misses: int
     """How often the server had given one up and was told again."""
+    client_cache: CacheUse
+    """The cache here, of graphs that the server was told. Each run is a hit or, where it registers
+    its graph, a miss."""
+    server_cache: CacheUse
+    """The server's, of this session. A run that registers its graph is neither hit nor miss."""
+    fused_ops: OpCounts
+    """Operations that ran in one kernel with others, or needed none: views, and what nothing
+    reads …"""
+    unfused_ops: OpCounts
+    """… and those that had a kernel, or a step on the host, to themselves. The server counts these
+    two and its cache, and tells along with its replies: all that a sync or a read has waited for
+    is in. What is run anew after a failure counts again."""
     baseline_bytes: int
     """What the runs would have been with the whole graph and all its bindings sent each time …"""
     actual_bytes: int
@@ -31,8 +77,42 @@ class Stats:
     """The smoothed round trip as QUIC measures it; None before the first measurement."""
     datagram_bytes: int
     """The size of a full datagram on the present path."""
+    segmentation: OffloadInfo
+    """Whether bursts are cut into datagrams by the kernel, and if not, why."""
 
     @property
     def saved_bytes(self) -> int:
         """What calling known graphs by id has saved."""
         return self.baseline_bytes - self.actual_bytes
+
+
+class ServerCounts:
+    """What the server has counted for a session, as far as it has told."""
+
+    def __init__(self) -> None:
+        self._operations = (0,) * 2 * _CLASSES
+        self._cache = (0, 0, 0)
+
+    def take(self, told: WorkCounts) -> None:
+        """Adds what the server counted since it told the last time."""
+        cache = (told.graph_hits, told.graph_misses, told.graph_evictions)
+        self._cache = tuple(map(add, self._cache, cache))
+        self._operations = tuple(map(add, self._operations, told.operations))
+
+    @property
+    def cache(self) -> CacheUse:
+        """Of the server's cache."""
+        return CacheUse(*self._cache)
+
+    @property
+    def fused(self) -> OpCounts:
+        """Operations without a kernel of their own."""
+        return OpCounts(*self._operations[:_CLASSES])
+
+    @property
+    def unfused(self) -> OpCounts:
+        """Operations with one."""
+        return OpCounts(*self._operations[_CLASSES:])
+
+
+_CLASSES = len(OpClass)

@@ -22,6 +22,7 @@ from gpuwire.ids import StreamId, TensorId
 from gpuwire.ir.operations import OpDef, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.lowering import Value
+from gpuwire.lowering.counting import Tally
 from gpuwire.wire.fields import breached
 
 MAX_STREAMS = 1024
@@ -47,6 +48,8 @@ class Dataflow:
         self.account = account
         self.waiting = 0
         """Pieces of work that wait for an input."""
+        self.operations = Tally()
+        """Those that were run for this session."""
         self._device = device
         self._wake = wake
         self._watch = watch
@@ -282,6 +285,7 @@ class Dataflow:
                     values,  # type: ignore[arg-type]
                     work.scalars,
                     stream.number,
+                    self.operations,
                 )
         except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)

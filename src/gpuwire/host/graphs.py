@@ -106,6 +106,9 @@ class Graphs:
         self._remembered_ids = 0
         self._waiting = 0
         self._runs = self._registrations = self._misses = 0
+        self._found = [0, 0]
+        """Misses and hits."""
+        self._evictions = 0
         self._baseline_bytes = self._actual_bytes = 0
 
     def run(self, task: RunGraph) -> None:
@@ -133,6 +136,8 @@ class Graphs:
         bindings, graph.last = bindings_of(task, graph.last)
         graph.runs += 1
         self._runs += 1
+        if task.definition is None:
+            self._found[graph.runnable is not None] += 1
         self._baseline_bytes += graph.definition_bytes
         self._actual_bytes += _said_bytes(task)
         self._remembered_ids += graph.remembered_ids - before
@@ -166,6 +171,13 @@ class Graphs:
         self._give_up_oldest()
 
     # --- What is told to whoever watches ---
+
+    @property
+    def cache_use(self) -> tuple[int, int, int]:
+        """Hits, misses and evictions: runs of a graph that is kept, runs of one that had been given
+        up, and how often one was. A run that registers its graph is neither of the first two."""
+        misses, hits = self._found
+        return hits, misses, self._evictions
 
     @property
     def counts(self) -> CacheCounts:
@@ -292,6 +304,7 @@ class Graphs:
                 break  # The one that is to be run now.
             oldest, _ = self._kept.popitem(last=False)
             self._graphs[oldest].runnable = None
+            self._evictions += 1
             self._held_bytes -= self._graphs[oldest].held_bytes
 
     def _forget_oldest(self) -> None:

@@ -21,6 +21,7 @@ from gpuwire.host.slots import SlotMemory, SlotPool
 from gpuwire.host.tensors import Failure, MemoryAccount, Tensor
 from gpuwire.host.uploads import Uploads
 from gpuwire.host.watching import HostWatch, SessionFacts
+from gpuwire.host.work_counts import UntoldCounts
 from gpuwire.ids import RequestId
 from gpuwire.telemetry.snapshots import GraphDrawing, HostSessionSnapshot
 from gpuwire.wire.codec import decode_tasks, encode_reply
@@ -83,6 +84,7 @@ class HostSession:
             self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
         )
         self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds)
+        self._counts = UntoldCounts(self._dataflow.operations, self._graphs)
         self._box = BlackBox(ends.memory.black_box)
         self.face = DeviceFace(
             self.number, device, self._dataflow, self._box, self._reply, ends.limits
@@ -294,5 +296,9 @@ class HostSession:
         if self._closed or not self._replies:
             return
         replies, self._replies, self._reply_bytes = self._replies, [], 0
+        counts = self._counts.take()
+        if counts is not None:
+            replies.insert(0, encode_reply(counts))
+            self.reads.replied(len(replies[0]))
         body = b"".join(replies)
         self._ends.send(Replies(self.number, len(replies), body))

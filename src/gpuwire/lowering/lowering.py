@@ -98,9 +98,15 @@ class Lowering:
         return copies[0]
 
     def execute(
-        self, graph: OpGraph, inputs: Sequence[Value], scalars: Sequence[Scalar], stream: int
+        self,
+        graph: OpGraph,
+        inputs: Sequence[Value],
+        scalars: Sequence[Scalar],
+        stream: int,
+        tally: Tally | None = None,
     ) -> tuple[Value, ...] | Awaitable[tuple[Value, ...]]:
-        """Run a graph; its outputs in order.
+        """Run a graph; its outputs in order. `tally` counts its operations, besides the lowering's
+        own.
 
         The result is a tuple unless a step runs on the host in NumPy: then it is an awaitable. Its
         launches before the first host step are queued at the call, the others when it is awaited;
@@ -114,8 +120,11 @@ class Lowering:
         if found != graph.inputs:
             raise ArgumentError(f"the graph takes {_listed(graph.inputs)}, not {_listed(found)}")
         plan = self._plan(graph, tuple([(value.strides, value.offset) for value in inputs]))
+        result = plan.run(self._server, inputs, scalars, stream)
         self.operations.add(plan.counts)
-        return plan.run(self._server, inputs, scalars, stream)
+        if tally is not None:
+            tally.add(plan.counts)
+        return result
 
     def describe(self, graph: OpGraph, layouts: Sequence[Layout] | None = None) -> str:
         """The plan by which a graph runs, as text: its kernels with the operations in each and the

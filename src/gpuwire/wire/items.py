@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from gpuwire.errors import ArgumentError, MalformedMessage
 from gpuwire.ids import GraphId, RequestId, StreamId, TensorId
+from gpuwire.ir.operations import OpClass
 from gpuwire.ir.tensors import TensorType
 from gpuwire.wire import fields as check
 from gpuwire.wire.device_items import (
@@ -36,6 +37,7 @@ from gpuwire.wire.messages import (
     SyncStream,
     Task,
     TensorData,
+    WorkCounts,
 )
 from gpuwire.wire.operations import (
     Plain,
@@ -46,6 +48,8 @@ from gpuwire.wire.operations import (
 from gpuwire.wire.packing import pack_integers, pack_scalars, unpack_integers, unpack_scalars
 
 _MAX_DROPPED = DEFAULT_LIMITS.max_dropped_tensors
+_COUNTS = 3 + 2 * len(OpClass)
+"""In one `WorkCounts`."""
 
 
 def plain_task(task: Task) -> Plain:
@@ -88,6 +92,9 @@ def plain_reply(reply: Reply) -> Plain:
             return (66, reply.request, plain_error(reply.error), reply.location)
         case GraphMissing():
             return (67, reply.graph)
+        case WorkCounts():
+            cache = (reply.graph_hits, reply.graph_misses, reply.graph_evictions)
+            return (68, pack_integers((*cache, *reply.operations)))
         case _:
             return plain_device_answer(reply)
 
@@ -325,10 +332,19 @@ def _graph_missing(item: Plain, limits: WireLimits) -> GraphMissing:
     return GraphMissing(_checked_graph(item[1]))
 
 
+def _work_counts(item: Plain, limits: WireLimits) -> WorkCounts:
+    check.exactly(item, 2, "WorkCounts")
+    counts = unpack_integers(item[1], "work counts", _COUNTS)
+    if len(counts) < _COUNTS or not (min(counts) >= 0 and max(counts) <= check.I64_HIGHEST):
+        raise MalformedMessage(f"work counts: wanted {_COUNTS} counts", what="work counts")
+    return WorkCounts(counts[3:], *counts[:3])
+
+
 _REPLIES: dict[int, Callable[[Plain, WireLimits], Reply]] = {
     64: _tensor_data,
     65: _done,
     66: _failed,
     67: _graph_missing,
+    68: _work_counts,
     **DEVICE_ANSWERS,
 }

@@ -313,10 +313,27 @@ class GraphMissing:
     graph: GraphId
 
 
+@dataclass(frozen=True, slots=True)
+class WorkCounts:
+    """What the device host has counted for the session since it told the last time. It answers
+    nothing: it goes ahead of replies that go anyway, so that who sees a reply knows the counts of
+    all that ran before it."""
+
+    operations: tuple[int, ...]
+    """Operations run: of each `OpClass`, in the order of the enum, first those that shared a kernel
+    or needed none, then those that had one to themselves."""
+    graph_hits: int
+    """Runs of graphs that were kept."""
+    graph_misses: int
+    """Runs that had to wait for a definition."""
+    graph_evictions: int
+    """Graphs given up."""
+
+
 Answer = TensorData | Done | Failed | DeviceAnswer
 """What a request gets, once."""
 
-Reply = Answer | GraphMissing
+Reply = Answer | GraphMissing | WorkCounts
 
 
 # --- Bulk streams ----------------------------------------------------------------------------

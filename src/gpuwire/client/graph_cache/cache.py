@@ -387,6 +387,7 @@ class GraphCache:
         if closing.graph is not None:
             closing.graph.last = closing.last
             self._known.ran(closing.graph)
+            self.savings.evictions = self._known.evictions
         self._told.extend(closing.drops)
 
     # --- Dead tensors ---

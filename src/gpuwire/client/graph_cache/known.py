@@ -63,6 +63,8 @@ class KnownGraphs:
         self._given_up = _GivenUp()
         self._bytes = 0
         self._next_id = 1
+        self.evictions = 0
+        """Graphs given up so far."""
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -115,6 +117,7 @@ class KnownGraphs:
 
     def _give_up(self, graph: KnownGraph) -> None:
         self._bytes -= len(graph.definition)
+        self.evictions += 1
         self._given_up.add(graph)
         variants = self._variants[graph.content]
         variants.remove(graph)

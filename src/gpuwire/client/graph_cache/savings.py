@@ -16,6 +16,8 @@ class Savings:
         self.registered = 0
         self.executions = 0
         self.misses = 0
+        self.evictions = 0
+        """Graphs that were given up here."""
         self.baseline_bytes = 0
         self.actual_bytes = 0
         self._logger = logger
