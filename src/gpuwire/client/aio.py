@@ -87,7 +87,14 @@ class Connecting:
     async def _opened(self, text: str, local: LocalServer | None) -> AsyncDevice:
         remote = (self._config or load_config()).remote
         session = await open_session(Ticket.parse(text), self._index, remote, self._authority)
-        return AsyncDevice(session, remote.request_timeout_seconds, local)
+        kind = AsyncDevice if session.tracing is None else _traced_device()
+        return kind(session, remote.request_timeout_seconds, local)
+
+
+def _traced_device() -> type[AsyncDevice]:
+    from gpuwire.client.traced_devices import TracedAsyncDevice
+
+    return TracedAsyncDevice
 
 
 class AsyncDevice(AsyncFace):

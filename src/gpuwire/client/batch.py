@@ -9,12 +9,14 @@ out before its consumers.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat, starmap
 
 from gpuwire.client.pending import Completion
 from gpuwire.client.transfers import Transfer
 from gpuwire.ids import RequestId, TensorId
+from gpuwire.telemetry.trace_context import TraceContext
 from gpuwire.wire.codec import encode_task
 from gpuwire.wire.messages import DropTensors, RegisterTensor, Task
 
@@ -46,6 +48,16 @@ class UploadTask:
     upload: Upload
 
 
+@dataclass(frozen=True, slots=True)
+class FrameOrigin:
+    """For which of the program's spans a batch is sent, where that is traced."""
+
+    parent: TraceContext
+    links: tuple[TraceContext, ...]
+    began_ns: int
+    """When its first work was recorded, since 1970."""
+
+
 @dataclass(slots=True, eq=False)
 class TaskBatch:
     """Encoded tasks in order, and the tensors that died while it was open."""
@@ -56,6 +68,7 @@ class TaskBatch:
     """Of the tensors registered here, wherever their bytes travel."""
     encoded_bytes: int = 0
     snapshot_bytes: int = 0
+    origin: FrameOrigin | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -101,14 +114,16 @@ class Batches:
         flush_threshold: int,
         flush_bytes_threshold: int,
         frame_bytes: int,
+        origin: Callable[[], FrameOrigin | None] | None = None,
     ) -> None:
         """`dropped` is filled by dying tensors and emptied here. A batch closes at
         `flush_threshold` tasks, at `flush_bytes_threshold` bytes of tensors registered in it, or
-        when its encoded tasks reach `frame_bytes`."""
+        when its encoded tasks reach `frame_bytes`. `origin` is asked of each that closes."""
         self._dropped = dropped
         self._flush_threshold = flush_threshold
         self._flush_bytes_threshold = flush_bytes_threshold
         self._frame_bytes = frame_bytes
+        self._origin = origin
         self._queue: deque[TaskBatch] = deque([TaskBatch()])
         self._closed_bytes = 0
         self._taken_bytes = 0
@@ -167,6 +182,8 @@ class Batches:
             batch.dropped.extend(pops)
         if not batch.tasks and not batch.dropped:
             return False
+        if self._origin is not None and batch.tasks:
+            batch.origin = self._origin()
         self._queue.append(TaskBatch())
         self._closed_bytes += batch.held_bytes
         return True

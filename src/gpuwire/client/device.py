@@ -91,7 +91,8 @@ def _opened(
     try:
         session = loop.run(open_session(ticket, device, config.remote, authority))
         remote = config.remote
-        return Device(
+        kind = Device if session.tracing is None else _traced_device()
+        return kind(
             session,
             loop,
             remote.request_timeout_seconds,
@@ -101,6 +102,12 @@ def _opened(
     except BaseException:
         loop.stop()
         raise
+
+
+def _traced_device() -> type[Device]:
+    from gpuwire.client.traced_devices import TracedDevice
+
+    return TracedDevice
 
 
 class Device(SyncFace):

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,10 +50,15 @@ from gpuwire.ids import RequestId, StreamId, TensorId
 from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
 from gpuwire.ir.tensors import TensorType
 from gpuwire.telemetry.logs import Logger, open_logger
+from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.transport import PathInfo, Ticket
 from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
 from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
 from gpuwire.wire.records import to_record
+
+if TYPE_CHECKING:
+    from gpuwire.client.tracing import Tracing
+    from gpuwire.telemetry.otel import Tracer
 
 SNAPSHOT_BYTES = 1024 * 1024
 """The longest upload that is copied and sent behind the caller's back; a longer one is sent from
@@ -77,7 +82,13 @@ async def open_session(
 ) -> Session:
     """Opens a session on the running event loop; raises as `connecting.open_link`."""
     logger = open_logger(config.logger, "client")
-    link, admission = await open_link(ticket, device, config, authority)
+    tracer = open_tracer(config.tracing, "gpuwire-client", logger, key="remote.tracing")
+    try:
+        link, admission = await open_link(ticket, device, config, authority)
+    except BaseException:
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+        raise
     session = Session(
         link,
         admission,
@@ -85,6 +96,7 @@ async def open_session(
         logger,
         address_of(ticket),
         lambda: watch(ticket, config, authority),
+        None if tracer is None else _tracing(tracer, admission),
     )
     session.start()
     return session
@@ -106,6 +118,7 @@ class Session:
         logger: Logger,
         address: str,
         viewer: Callable[[], AbstractAsyncContextManager[Viewer]],
+        tracing: Tracing | None = None,
     ) -> None:
         self.info = admission.device
         self.dtypes = frozenset(dtype_by_name(name) for name in self.info.dtypes)
@@ -114,6 +127,8 @@ class Session:
         self.id = admission.session
         self.viewer = viewer
         """Opens a viewer of the same server, with the same token."""
+        self.tracing = tracing
+        """What OpenTelemetry is told; None where nothing is traced."""
         self.timeline: Timeline | None = None
         """Where what happens is noted while a profile is taken."""
         self.room = threading.Event()
@@ -135,6 +150,7 @@ class Session:
             flush_threshold=min(config.flush_threshold, _TASKS_PER_FRAME),
             flush_bytes_threshold=config.flush_bytes_threshold,
             frame_bytes=min(_FRAME_BYTES, link.wire.max_body_bytes // 4),
+            origin=None if tracing is None else tracing.origin,
         )
         waker = Waker(
             self._loop,
@@ -151,7 +167,7 @@ class Session:
                 self._batches, dropped, told, clock=time.monotonic, savings=self._savings
             )
         self.recorder = Recorder(
-            sink,
+            sink if tracing is None else tracing.sink(sink),
             dropped,
             lock=threading.RLock(),
             wake=waker.wake,
@@ -160,7 +176,9 @@ class Session:
             device=self.name,
         )
         self._pending = PendingReplies(lambda failed: failure(failed, locations))
-        self._writer = Writer(link, self._batches, logger, self._make_room, lambda: self.timeline)
+        self._writer = Writer(
+            link, self._batches, logger, self._make_room, lambda: self.timeline, tracing
+        )
         self._heartbeats = Heartbeats(
             config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
         )
@@ -462,6 +480,12 @@ class Session:
         self.recorder.abandon(cause)
         self._ended = cause
         self.room.set()
+
+
+def _tracing(tracer: Tracer, admission: Admission) -> Tracing:
+    from gpuwire.client.tracing import Tracing
+
+    return Tracing(tracer, admission.session.hex()[:8], admission.device.name)
 
 
 def _cause_of(part: asyncio.Task[None], session: Session) -> GpuwireError:

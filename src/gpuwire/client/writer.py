@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from gpuwire.client.batch import Batches, Upload
+from gpuwire.client.batch import Batches, FrameOrigin, Upload
 from gpuwire.client.connecting import Link
 from gpuwire.client.pending import fresh
 from gpuwire.client.timeline import Timeline
@@ -19,6 +20,9 @@ from gpuwire.errors import GpuwireError, StreamStopped
 from gpuwire.telemetry.logs import Logger
 from gpuwire.wire.framing import encode_bulk_header
 from gpuwire.wire.messages import BulkHeader, Close, Heartbeat, HeartbeatReply
+
+if TYPE_CHECKING:
+    from gpuwire.client.tracing import Tracing
 
 _WRITE_BYTES = 64 * 1024
 """Frames are written together up to this: a write of its own costs 20 µs, a small frame 2 µs."""
@@ -37,6 +41,7 @@ class Writer:
         logger: Logger,
         on_progress: Callable[[], None],
         timeline: Callable[[], Timeline | None],
+        tracing: Tracing | None = None,
     ) -> None:
         """`on_progress` is called whenever less is held here or in `batches`."""
         self._connection = link.connection
@@ -46,6 +51,7 @@ class Writer:
         self._logger = logger
         self._on_progress = on_progress
         self._timeline = timeline
+        self._tracing = tracing
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -122,7 +128,7 @@ class Writer:
             if batch is None:
                 break
             tasks = batch.frame_tasks()
-            frames.append(self._wire.send_tasks(tasks))
+            frames.append(self._encoded(tasks, batch.origin))
             length += len(frames[-1])
             self.frames_sent += 1
             self.tasks_sent += len(tasks)
@@ -136,6 +142,14 @@ class Writer:
         if frames:
             self._on_progress()
         return b"".join(frames)
+
+    def _encoded(self, tasks: list[bytes], origin: FrameOrigin | None) -> bytes:
+        if origin is None or self._tracing is None:
+            return self._wire.send_tasks(tasks)
+        span = self._tracing.begin_frame(origin, self.frames_sent + 1, len(tasks))
+        frame = self._wire.send_tasks(tasks, traceparent=span.context.traceparent())
+        span.end({"bytes": len(frame)})
+        return frame
 
     def _start(self, upload: Upload) -> None:
         if self._logger.wants_full:
