@@ -17,7 +17,7 @@ import secrets
 import sys
 import tracemalloc
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuwire.errors import GpuwireError, ProtocolError, VersionMismatch
@@ -34,6 +34,7 @@ from gpuwire.wire.messages import (
     DefineGraph,
     Hello,
     ReplyFrame,
+    Resume,
     RunGraph,
     SessionLimits,
     TaskFrame,
@@ -63,6 +64,7 @@ _DEFINITION = next(
 )
 _HELLO = Hello((1,), "token", 0, "laptop")
 _WELCOME = Welcome(1, SessionId(bytes(16)), (), SessionLimits(0, 0, 0, 60.0), "gpu-box")
+_RESUME = replace(_HELLO, resume=Resume(SessionId(bytes(16)), bytes(32), 0))
 
 
 @dataclass
@@ -145,11 +147,11 @@ def _decode(message: object, outcome: Outcome) -> None:
 
 
 def _end(source: random.Random) -> ClientSession | ServerSession:
-    """A session end, mostly open, at times still in its handshake."""
+    """A session end, mostly open, at times still in its handshake, or in that of another link."""
     client, server = ClientSession(), ServerSession()
-    stages = source.choice((0, 1, 2, 2, 2, 2, 2, 2, 2, 2))
+    stages = source.choice((0, 1, 2, 2, 2, 2, 2, 2, 2, 3))
     if stages >= 1:
-        server.receive_data(client.send(_HELLO))
+        server.receive_data(client.send(_HELLO if stages < 3 else _RESUME))
     if stages == 2:
         client.receive_data(server.send(_WELCOME))
     return source.choice((client, server))

@@ -70,6 +70,8 @@ from gpuwire.wire.messages import (
     RegisterTensor,
     Reply,
     ReplyFrame,
+    Resume,
+    Resumed,
     RunGraph,
     RunOperation,
     SessionLimits,
@@ -233,6 +235,18 @@ REPLIES: dict[str, Reply] = {
 MESSAGES: dict[str, Message] = {
     "hello": Hello((2, 1), "secret", 0, "laptop"),
     "hello, list": Hello((1,), "", None, "laptop"),
+    "hello, resume": Hello(
+        (1,),
+        "secret",
+        0,
+        "laptop",
+        Resume(
+            SessionId(bytes(range(16))),
+            bytes(range(32)),
+            300,
+            ((RequestId(8), 1 << 33), (RequestId((1 << 63) - 1), 0)),
+        ),
+    ),
     "welcome": Welcome(
         1,
         SessionId(bytes(range(16))),
@@ -241,6 +255,18 @@ MESSAGES: dict[str, Message] = {
         "gpu-box",
     ),
     "welcome, list": Welcome(1, None, (), SessionLimits(1, 2, 3, 0.5), "gpu-box"),
+    "welcome, key": Welcome(
+        1, SessionId(bytes(16)), (), SessionLimits(1, 2, 3, 60.0), "gpu-box", bytes(range(32))
+    ),
+    "welcome back": Welcome(
+        1,
+        SessionId(bytes(16)),
+        (),
+        SessionLimits(1, 2, 3, 60.0),
+        "gpu-box",
+        None,
+        Resumed(299, ((RequestId(9), 1 << 20),)),
+    ),
     "tasks": TaskFrame(1, 0, 1, b"\x94\x12\x01\x08\x09"),
     "tasks, traced": TaskFrame(
         2,

@@ -49,6 +49,7 @@ from gpuwire.wire.device_tasks import (
     StartProfile,
 )
 from gpuwire.wire.messages import (
+    RESUME_KEY_BYTES,
     Acknowledge,
     Close,
     DefineGraph,
@@ -67,6 +68,8 @@ from gpuwire.wire.messages import (
     RegisterTensor,
     Reply,
     ReplyFrame,
+    Resume,
+    Resumed,
     RunGraph,
     RunOperation,
     SessionLimits,
@@ -337,15 +340,36 @@ session_limits = st.builds(
     st.floats(0, allow_infinity=False, allow_nan=False),
 )
 versions = st.lists(st.integers(1, U32), max_size=5).map(tuple)
+sessions = st.binary(min_size=16, max_size=16).map(SessionId)
+keys = st.binary(min_size=RESUME_KEY_BYTES, max_size=RESUME_KEY_BYTES)
+progress = st.lists(st.tuples(requests, counts), max_size=8).map(tuple)
 control_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, versions, texts, st.none() | st.integers(0, U32), texts),
     st.builds(
+        Hello,
+        versions,
+        texts,
+        st.integers(0, U32),
+        texts,
+        st.builds(Resume, sessions, keys, counts, progress),
+    ),
+    st.builds(
         Welcome,
         st.integers(1, U32),
-        st.none() | st.binary(min_size=16, max_size=16).map(SessionId),
+        st.none() | sessions,
         st.lists(devices, max_size=3).map(tuple),
         session_limits,
         texts,
+    ),
+    st.builds(
+        Welcome,
+        st.integers(1, U32),
+        sessions,
+        st.lists(devices, max_size=3).map(tuple),
+        session_limits,
+        texts,
+        st.none() | keys,
+        st.none() | st.builds(Resumed, counts, progress),
     ),
     st.builds(Acknowledge, counts),
     st.builds(Heartbeat, counts),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gpuwire.errors import LimitBreached, MalformedMessage
+from gpuwire.ids import RequestId, SessionId
+from gpuwire.wire.codec import encode_message
 from gpuwire.wire.control import checked_frame, checked_message
 from gpuwire.wire.limits import DEFAULT_LIMITS
-from gpuwire.wire.messages import Hello, TaskFrame
+from gpuwire.wire.messages import Hello, Resume, SessionLimits, TaskFrame, Welcome
 from gpuwire.wire.operations import Plain
 
 LIMITS: Plain = (1, 2, 3, 0.5)
+RESUME: Plain = (bytes(16), bytes(32), 0, ())
 DEVICE: Plain = (0, "n", "b", "k", "d", ("float32",), (), 1, 2, 3, 4)
 
 
@@ -28,6 +31,25 @@ DEVICE: Plain = (0, "n", "b", "k", "d", ("float32",), (), 1, 2, 3, 4)
         (1, (1,), b"", 0, ""),
         (1, (1,), "", -1, ""),
         (1, (1,), "", 0, None),
+        (1, (1,), "", 0, "", 1),
+        (1, (1,), "", 0, "", RESUME[:3]),
+        (1, (1,), "", 0, "", (bytes(15), *RESUME[1:])),
+        (1, (1,), "", 0, "", (bytes(16), bytes(31), *RESUME[2:])),
+        (1, (1,), "", 0, "", (bytes(16), "k" * 32, *RESUME[2:])),
+        (1, (1,), "", 0, "", (*RESUME[:2], -1, ())),
+        (1, (1,), "", 0, "", (*RESUME[:3], 1)),
+        (1, (1,), "", 0, "", (*RESUME[:3], (1,))),
+        (1, (1,), "", 0, "", (*RESUME[:3], ((1,),))),
+        (1, (1,), "", 0, "", (*RESUME[:3], ((0, 1),))),
+        (1, (1,), "", 0, "", (*RESUME[:3], ((1, -1),))),
+        (1, (1,), "", 0, "", (*RESUME[:3], ((1, "1"),))),
+        (1, (1,), "", None, "", RESUME),
+        (2, 1, bytes(16), (), LIMITS, "", bytes(32)),
+        (2, 1, bytes(16), (), LIMITS, "", bytes(31), None),
+        (2, 1, bytes(16), (), LIMITS, "", None, (1,)),
+        (2, 1, bytes(16), (), LIMITS, "", None, (1, ((0, 1),))),
+        (2, 1, None, (), LIMITS, "", bytes(32), None),
+        (2, 1, None, (), LIMITS, "", None, (1, ())),
         (2, 1, None, (), LIMITS),
         (2, 0, None, (), LIMITS, ""),
         (2, 1, bytes(15), (), LIMITS, ""),
@@ -90,12 +112,25 @@ def test_a_session_id_is_no_longer_than_sixteen_bytes() -> None:
 
 
 def test_a_later_versions_hello_can_still_be_read() -> None:
-    hello = checked_message((1, (3, 2), "t", None, "c", "new", {}), DEFAULT_LIMITS)
+    hello = checked_message((1, (3, 2), "t", None, "c", None, "new", {}), DEFAULT_LIMITS)
     assert hello == Hello((3, 2), "t", None, "c")
 
 
-def test_a_message_in_a_log_does_not_show_the_token() -> None:
-    assert "secret" not in repr(Hello((1,), "secret", 0, "laptop"))
+def test_progress_has_its_limit_and_the_longest_fits_into_a_hello() -> None:
+    most = DEFAULT_LIMITS.max_resumed_transfers
+    longest = ((RequestId((1 << 63) - 1), (1 << 63) - 1),) * most
+    resume = Resume(SessionId(bytes(16)), bytes(32), 1, longest)
+    data = encode_message(Hello((1,), "t" * 100, 0, "c" * 200, resume))
+    assert len(data) < DEFAULT_LIMITS.max_hello_bytes
+    with pytest.raises(LimitBreached, match="downloads"):
+        checked_message((1, (1,), "", 0, "", (*RESUME[:3], ((1, 1),) * (most + 1))), DEFAULT_LIMITS)
+
+
+def test_a_message_in_a_log_shows_neither_token_nor_key() -> None:
+    resume = Resume(SessionId(bytes(16)), b"secret" + bytes(26), 1)
+    assert "secret" not in repr(Hello((1,), "secret", 0, "laptop", resume))
+    limits = SessionLimits(1, 2, 3, 0.5)
+    assert "secret" not in repr(Welcome(1, SessionId(bytes(16)), (), limits, "", b"secret"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuwire.errors import SessionError, UnexpectedMessage
@@ -16,6 +18,8 @@ from gpuwire.wire.messages import (
     Hello,
     Message,
     ReplyFrame,
+    Resume,
+    Resumed,
     SessionLimits,
     TaskFrame,
     Watch,
@@ -26,16 +30,20 @@ from gpuwire.wire.state import TRANSITIONS, Event, Role, SessionState, event_of
 
 _LIMITS = SessionLimits(0, 0, 0, 1.0)
 HELLO = Hello((1,), "", 0, "")
+RESUME = Hello((1,), "", 0, "", Resume(SessionId(bytes(16)), bytes(32), 0))
 LIST_HELLO = Hello((1,), "", None, "")
 WELCOME = Welcome(1, SessionId(bytes(16)), (), _LIMITS, "")
 LIST_WELCOME = Welcome(1, None, (), _LIMITS, "")
+WELCOME_BACK = replace(WELCOME, resumed=Resumed(0))
 
 MESSAGES: dict[Event, Message] = {
     event_of(message): message
     for message in (
         HELLO,
+        RESUME,
         WELCOME,
         LIST_WELCOME,
+        WELCOME_BACK,
         TaskFrame(1, 0, 1, b"\x92\x41\x08"),
         ReplyFrame(1, 0, 1, b"\x92\x41\x08"),
         Acknowledge(0),
@@ -52,6 +60,7 @@ GARBAGE = encode_message(Heartbeat(1))[:4] + b"\xc1\xc1\xc1"
 WAYS: dict[SessionState, tuple[tuple[Role, Message | None], ...]] = {
     SessionState.AWAITING_HELLO: (),
     SessionState.AWAITING_WELCOME: ((Role.CLIENT, HELLO),),
+    SessionState.AWAITING_RESUMPTION: ((Role.CLIENT, RESUME),),
     SessionState.OPEN: ((Role.CLIENT, HELLO), (Role.SERVER, WELCOME)),
     SessionState.LISTED: ((Role.CLIENT, LIST_HELLO), (Role.SERVER, LIST_WELCOME)),
     SessionState.CLOSED_BY_CLIENT: (
@@ -123,9 +132,11 @@ def sendable(role: Role, event: Event) -> bool:
     """Whether that end has a way to send that at all."""
     only = {
         Event.HELLO: Role.CLIENT,
+        Event.RESUME: Role.CLIENT,
         Event.TASKS: Role.CLIENT,
         Event.WELCOME: Role.SERVER,
         Event.WELCOME_LIST: Role.SERVER,
+        Event.WELCOME_BACK: Role.SERVER,
         Event.REPLIES: Role.SERVER,
     }
     # Acknowledgements are sent by `acknowledge`, which has nothing to say here.

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuwire.errors import MalformedMessage
-from gpuwire.ids import SessionId
+from gpuwire.ids import RequestId, SessionId
 from gpuwire.wire import fields as check
 from gpuwire.wire.items import checked_error, plain_error
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
+    RESUME_KEY_BYTES,
     Acknowledge,
     Buffer,
     Close,
@@ -22,7 +23,10 @@ from gpuwire.wire.messages import (
     HeartbeatReply,
     Hello,
     Message,
+    Progress,
     ReplyFrame,
+    Resume,
+    Resumed,
     SessionLimits,
     TaskFrame,
     Watch,
@@ -41,9 +45,10 @@ def plain_message(message: ControlMessage) -> Plain:
     """The plain form of a message that is no frame."""
     match message:
         case Hello():
-            return (1, message.versions, message.token, message.device, message.client)
+            hello = (1, message.versions, message.token, message.device, message.client)
+            return hello if message.resume is None else (*hello, _plain_resume(message.resume))
         case Welcome():
-            return (
+            welcome = (
                 2,
                 message.version,
                 message.session,
@@ -51,6 +56,9 @@ def plain_message(message: ControlMessage) -> Plain:
                 _plain_limits(message.limits),
                 message.server,
             )
+            if message.key is None and message.resumed is None:
+                return welcome
+            return (*welcome, message.key, _plain_resumed(message.resumed))
         case Acknowledge():
             return (5, message.acknowledged)
         case Heartbeat():
@@ -134,35 +142,81 @@ def _plain_limits(limits: SessionLimits) -> Plain:
     )
 
 
+def _plain_resume(resume: Resume) -> Plain:
+    return (resume.session, resume.key, resume.acknowledged, resume.downloads)
+
+
+def _plain_resumed(resumed: Resumed | None) -> Plain | None:
+    return None if resumed is None else (resumed.acknowledged, resumed.uploads)
+
+
 def _hello(item: Plain, limits: WireLimits) -> Hello:
     # Later versions may append fields: an older server must still read which versions are offered.
     if len(item) < 5:
         raise MalformedMessage(f"Hello: wanted 5 fields, found {len(item)}", what="Hello")
     versions = check.integers(item[1], "versions", limits.max_array_length, 1, check.U32_HIGHEST)
     device = None if item[3] is None else check.integer(item[3], "device", 0, check.U32_HIGHEST)
-    return Hello(versions, check.text(item[2], "token"), device, check.text(item[4], "client"))
+    resume = None if len(item) < 6 or item[5] is None else _checked_resume(item[5], limits)
+    if resume is not None and device is None:
+        raise MalformedMessage("Hello: a session is resumed on no device", what="Hello")
+    token, client = check.text(item[2], "token"), check.text(item[4], "client")
+    return Hello(versions, token, device, client, resume)
 
 
-def _welcome(item: Plain, limits: WireLimits) -> Welcome:
-    check.exactly(item, 6, "Welcome")
-    return Welcome(
-        check.integer(item[1], "version", 1, check.U32_HIGHEST),
-        _checked_session(item[2]),
-        tuple([_checked_device(device) for device in check.array(item[3], "devices")]),
-        _checked_limits(item[4]),
-        check.text(item[5], "server"),
+def _checked_resume(value: object, limits: WireLimits) -> Resume:
+    found = check.array(value, "resume")
+    check.exactly(found, 4, "resume")
+    return Resume(
+        SessionId(_octets(found[0], "session", _SESSION_ID_BYTES)),
+        _octets(found[1], "resume key", RESUME_KEY_BYTES),
+        check.integer(found[2], "acknowledged"),
+        _checked_progress(found[3], "downloads", limits),
     )
 
 
-def _checked_session(value: object) -> SessionId | None:
-    if value is None:
-        return None
-    session = check.octets(value, "session", _SESSION_ID_BYTES)
-    if len(session) != _SESSION_ID_BYTES:
-        raise MalformedMessage(
-            f"session: wanted {_SESSION_ID_BYTES} bytes, found {len(session)}", what="session"
-        )
-    return SessionId(session)
+def _welcome(item: Plain, limits: WireLimits) -> Welcome:
+    if len(item) != 6:
+        check.exactly(item, 8, "Welcome")
+    session = None if item[2] is None else _octets(item[2], "session", _SESSION_ID_BYTES)
+    key, resumed = item[6:] if len(item) == 8 else (None, None)
+    if session is None and (key is not None or resumed is not None):
+        raise MalformedMessage("Welcome: a key or a resumption of no session", what="Welcome")
+    return Welcome(
+        check.integer(item[1], "version", 1, check.U32_HIGHEST),
+        None if session is None else SessionId(session),
+        tuple([_checked_device(device) for device in check.array(item[3], "devices")]),
+        _checked_limits(item[4]),
+        check.text(item[5], "server"),
+        None if key is None else _octets(key, "resume key", RESUME_KEY_BYTES),
+        None if resumed is None else _checked_resumed(resumed, limits),
+    )
+
+
+def _checked_resumed(value: object, limits: WireLimits) -> Resumed:
+    found = check.array(value, "resumed")
+    check.exactly(found, 2, "resumed")
+    acknowledged = check.integer(found[0], "acknowledged")
+    return Resumed(acknowledged, _checked_progress(found[1], "uploads", limits))
+
+
+def _checked_progress(value: object, what: str, limits: WireLimits) -> Progress:
+    pairs = check.array(value, what, limits.max_resumed_transfers)
+    progress: list[tuple[RequestId, int]] = []
+    for pair in pairs:
+        request, taken = check.integers(pair, what, 2) if _is_pair(pair) else (0, 0)
+        progress.append((RequestId(check.identity(request, what)), taken))
+    return tuple(progress)
+
+
+def _is_pair(value: object) -> bool:
+    return type(value) is tuple and len(value) == 2
+
+
+def _octets(value: object, what: str, size: int) -> bytes:
+    found = check.octets(value, what, size)
+    if len(found) != size:
+        raise MalformedMessage(f"{what}: wanted {size} bytes, found {len(found)}", what=what)
+    return found
 
 
 def _checked_device(value: object) -> DeviceInfo:

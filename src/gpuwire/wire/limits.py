@@ -55,6 +55,9 @@ class WireLimits:
     """What a server tells a viewer at once, and a plan as text."""
     max_causes: int = 8
     """Errors in a chain below the first."""
+    max_resumed_transfers: int = 512
+    """Of each direction in one handshake that resumes a session; a connection has at most 128 bulk
+    streams open each way. With both and a token it fits into `max_hello_bytes`."""
     max_bulk_bytes: int = 1 << 46
     """Tensor bytes of one bulk stream; a server's own upload limit is lower and comes with
     `SessionLimits`."""

@@ -70,10 +70,40 @@ class SessionLimits:
 
 # --- Messages of the control stream ----------------------------------------------------------
 
+RESUME_KEY_BYTES = 32
+
+Progress = tuple[tuple[RequestId, int], ...]
+"""Requests whose bulk bytes were under way when a link was lost, and how many of them were taken
+in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a client that lost its link says of its session. Its progress names every download
+    that has begun, and those that ended last: of others nothing came."""
+
+    session: SessionId
+    key: bytes = field(repr=False)
+    """The session's `Welcome.key`: its id stands in logs."""
+    acknowledged: int
+    """The highest reply frame taken in."""
+    downloads: Progress = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What the server says of a session that goes on over a new link. Uploads that its progress
+    does not name are sent from their beginning; what it has whole already, it stops."""
+
+    acknowledged: int
+    """The highest task frame taken in."""
+    uploads: Progress = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The client's first message. `device` None asks for the list of devices and no session."""
+    """The client's first message on a link. `device` None asks for the list of devices and no
+    session."""
 
     versions: tuple[int, ...]
     token: str = field(repr=False)
@@ -81,17 +111,23 @@ class Hello:
     device: int | None
     client: str
     """Host name, process id and package version, for the server's log."""
+    resume: Resume | None = None
+    """The session to go on with, in place of a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The server's answer: the version both will speak, and the session if one was asked for."""
+    """The server's answer: the version both will speak, and the session if one was asked for. After
+    a resumed one, each side sends the frames again that the other has not taken in."""
 
     version: int
     session: SessionId | None
     devices: tuple[DeviceInfo, ...]
     limits: SessionLimits
     server: str
+    key: bytes | None = field(default=None, repr=False)
+    """With this a new session can be resumed. None where it cannot."""
+    resumed: Resumed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +377,7 @@ Reply = Answer | GraphMissing | WorkCounts
 
 @dataclass(frozen=True, slots=True)
 class BulkHeader:
-    """The first bytes of a bulk stream: whose it is, and how many bytes follow."""
+    """The first bytes of a bulk stream: whose it is, and how many bytes of a tensor follow."""
 
     request: RequestId
     length: int

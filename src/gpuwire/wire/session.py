@@ -1,15 +1,19 @@
-"""The two ends of a session: bytes in, messages out, and back. No I/O, no clock.
+"""The two ends of a session on one link: bytes in, messages out, and back. No I/O, no clock.
 
 The caller writes whatever `send…`, `acknowledge` and `close` return to the control stream, in
 that order, and hands what it reads there to `receive_data`. Frames are numbered, acknowledged and
 kept for sending again here. A `GpuwireError` from `receive_data` is the peer's fault: write
 `close(error)`, then end the link.
+
+A session that goes on over a new link has new ends there, which take over the `numbering` of those
+before; those are not used any more. Once the server has said welcome, what `kept_frames` gives is
+written first, on both sides.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuwire.errors import GpuwireError, SessionError, UnexpectedMessage, VersionMismatch
 from gpuwire.wire.codec import MAX_FRAME_HEAD_BYTES, decode_message, encode_frame, encode_message
@@ -27,6 +31,7 @@ from gpuwire.wire.messages import (
     Hello,
     Message,
     ReplyFrame,
+    Resume,
     TaskFrame,
     Watch,
     Welcome,
@@ -41,14 +46,20 @@ _OVER = (SessionState.CLOSED, SessionState.BROKEN_BY_CLIENT, SessionState.BROKEN
 class Session(ABC):
     """What both ends do. Make a `ClientSession` or a `ServerSession`."""
 
-    def __init__(self, role: Role, limits: WireLimits, first_message_bytes: int) -> None:
+    def __init__(
+        self,
+        role: Role,
+        limits: WireLimits,
+        first_message_bytes: int,
+        numbering: FrameNumbering | None = None,
+    ) -> None:
         self._role = role
         self._limits = limits
         self._reader = FrameReader(first_message_bytes)
         self._state = SessionState.AWAITING_HELLO
         self._peer_frame_bytes = limits.max_frame_bytes
-        self.numbering = FrameNumbering(limits)
-        """Frame numbers, acknowledgements and the frames kept."""
+        self.numbering = numbering or FrameNumbering(limits)
+        """Frame numbers, acknowledgements and the frames kept: the session's, not the link's."""
 
     @property
     def state(self) -> SessionState:
@@ -121,6 +132,18 @@ class Session(ABC):
         `receive_data`; every frame sent carries an acknowledgement too."""
         return self.numbering.acknowledgement_due
 
+    def kept_frames(self) -> Iterator[bytes]:
+        """The frames that the peer has not taken in, oldest first, to be sent again: once, right
+        after the welcome of a resumed session and before any new frame."""
+        is_client = self._role is Role.CLIENT
+        kind = TaskFrame if is_client else ReplyFrame
+        for kept in self.numbering.kept:
+            self._must_move(Event.TASKS if is_client else Event.REPLIES)
+            told = self.numbering.tell()
+            yield encode_frame(
+                kind, kept.sequence, told, kept.count, (kept.body,), kept.traceparent
+            )
+
     def acknowledge(self) -> bytes:
         """An `Acknowledge` of all that came in; no bytes if the peer knows already, or if the
         session is not open. Send it when due, and whenever the link has been idle."""
@@ -183,10 +206,12 @@ class Session(ABC):
 
 class ClientSession(Session):
     """The client's end. First `send(Hello)`, then wait for `Welcome`, or for a `Close` that
-    refuses: its error says why."""
+    refuses: its error says why. A `numbering` goes with a Hello that resumes its session."""
 
-    def __init__(self, limits: WireLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(Role.CLIENT, limits, limits.max_frame_bytes)
+    def __init__(
+        self, limits: WireLimits = DEFAULT_LIMITS, numbering: FrameNumbering | None = None
+    ) -> None:
+        super().__init__(Role.CLIENT, limits, limits.max_frame_bytes, numbering)
         self._hello: Hello | None = None
 
     def send(self, message: Hello | Heartbeat | HeartbeatReply | Watch | Close) -> bytes:
@@ -219,11 +244,18 @@ class ClientSession(Session):
                 kind="Welcome",
                 state=self._state.value,
             )
+        if hello.resume is not None and message.resumed is not None:
+            if message.session != hello.resume.session:
+                raise UnexpectedMessage(
+                    "the server resumes another session", kind="Welcome", state=self._state.value
+                )
+            self.numbering.take_acknowledgement(message.resumed.acknowledged)
         self._peer_frame_bytes = message.limits.max_frame_bytes or self._peer_frame_bytes
 
 
 class ServerSession(Session):
-    """The server's end. On `Hello`, answer with `send(Welcome)`, or refuse with `close(error)`."""
+    """The server's end. On `Hello`, answer with `send(Welcome)`, or refuse with `close(error)`;
+    on one that resumes a session, `resume` comes before the welcome."""
 
     def __init__(
         self,
@@ -248,6 +280,12 @@ class ServerSession(Session):
     def send_replies(self, replies: Sequence[Buffer], count: int | None = None) -> bytes:
         """The next frame of replies, as `ClientSession.send_tasks`."""
         return self._send_frame(ReplyFrame, Event.REPLIES, replies, count)
+
+    def resume(self, numbering: FrameNumbering, resume: Resume) -> None:
+        """Goes on with a session's numbering. `UnexpectedMessage`, and nothing has changed, if the
+        client claims to have what was not sent."""
+        numbering.take_acknowledgement(resume.acknowledged)
+        self.numbering = numbering
 
     def _negotiate(self, message: Hello | Welcome) -> None:
         assert isinstance(message, Hello)

@@ -39,6 +39,8 @@ class SessionState(Enum):
 
     AWAITING_HELLO = "awaiting hello"
     AWAITING_WELCOME = "awaiting welcome"
+    AWAITING_RESUMPTION = "awaiting welcome back"
+    """The client said a Hello that resumes a session."""
     OPEN = "open"
     LISTED = "listed"
     """The client asked for the devices only: nothing follows but heartbeats, what a viewer is told,
@@ -57,8 +59,10 @@ class Event(Enum):
     """What moves the state: a message's kind, told apart where its content matters."""
 
     HELLO = "Hello"
+    RESUME = "Hello that resumes"
     WELCOME = "Welcome"
     WELCOME_LIST = "Welcome without a session"
+    WELCOME_BACK = "Welcome of a resumed session"
     TASKS = "TaskFrame"
     REPLIES = "ReplyFrame"
     ACKNOWLEDGE = "Acknowledge"
@@ -72,7 +76,6 @@ class Event(Enum):
 
 
 _EVENTS: dict[type[Message], Event] = {
-    Hello: Event.HELLO,
     TaskFrame: Event.TASKS,
     ReplyFrame: Event.REPLIES,
     Acknowledge: Event.ACKNOWLEDGE,
@@ -86,8 +89,13 @@ _EVENTS: dict[type[Message], Event] = {
 
 def event_of(message: Message) -> Event:
     """The event that a message is."""
-    if isinstance(message, Welcome):
-        return Event.WELCOME if message.session is not None else Event.WELCOME_LIST
+    match message:
+        case Hello(resume=resume):
+            return Event.HELLO if resume is None else Event.RESUME
+        case Welcome(session=None):
+            return Event.WELCOME_LIST
+        case Welcome(resumed=resumed):
+            return Event.WELCOME if resumed is None else Event.WELCOME_BACK
     return _EVENTS[type(message)]
 
 
@@ -95,12 +103,16 @@ _S, _E, _C, _V = SessionState, Event, Role.CLIENT, Role.SERVER
 
 _MOVES: dict[tuple[SessionState, Role, Event], SessionState] = {
     (_S.AWAITING_HELLO, _C, _E.HELLO): _S.AWAITING_WELCOME,
+    (_S.AWAITING_HELLO, _C, _E.RESUME): _S.AWAITING_RESUMPTION,
     (_S.AWAITING_HELLO, _C, _E.CLOSE): _S.CLOSED,
     (_S.AWAITING_HELLO, _V, _E.CLOSE): _S.CLOSED,
     (_S.AWAITING_WELCOME, _V, _E.WELCOME): _S.OPEN,
     (_S.AWAITING_WELCOME, _V, _E.WELCOME_LIST): _S.LISTED,
     (_S.AWAITING_WELCOME, _V, _E.CLOSE): _S.CLOSED,
     (_S.AWAITING_WELCOME, _C, _E.CLOSE): _S.CLOSED_BY_CLIENT,
+    (_S.AWAITING_RESUMPTION, _V, _E.WELCOME_BACK): _S.OPEN,
+    (_S.AWAITING_RESUMPTION, _V, _E.CLOSE): _S.CLOSED,
+    (_S.AWAITING_RESUMPTION, _C, _E.CLOSE): _S.CLOSED_BY_CLIENT,
     (_S.OPEN, _C, _E.CLOSE): _S.CLOSED_BY_CLIENT,
     (_S.OPEN, _V, _E.CLOSE): _S.CLOSED_BY_SERVER,
     (_S.LISTED, _C, _E.CLOSE): _S.CLOSED_BY_CLIENT,
@@ -113,13 +125,14 @@ _MOVES: dict[tuple[SessionState, Role, Event], SessionState] = {
 """What moves the state."""
 
 _ANYONE = (_E.ACKNOWLEDGE, _E.HEARTBEAT, _E.HEARTBEAT_REPLY)
+_WELCOMES = (_E.WELCOME, _E.WELCOME_LIST, _E.WELCOME_BACK)
 _STAYS: tuple[tuple[SessionState, Role, tuple[Event, ...]], ...] = (
     (_S.OPEN, _C, (_E.TASKS, *_ANYONE)),
     (_S.OPEN, _V, (_E.REPLIES, *_ANYONE)),
     (_S.LISTED, _C, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.WATCH)),
     (_S.LISTED, _V, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.FACTS)),
     # Sent before the Close was seen; a Welcome may cross a client's early Close.
-    (_S.CLOSED_BY_CLIENT, _V, (_E.WELCOME, _E.WELCOME_LIST, _E.REPLIES, _E.FACTS, *_ANYONE)),
+    (_S.CLOSED_BY_CLIENT, _V, (*_WELCOMES, _E.REPLIES, _E.FACTS, *_ANYONE)),
     (_S.CLOSED_BY_SERVER, _C, (_E.TASKS, _E.WATCH, *_ANYONE)),
 )
 """What is allowed and leaves the state as it is."""
@@ -130,6 +143,7 @@ _BREACHES: dict[tuple[SessionState, Role, Event], SessionState] = {
         for state in (
             _S.AWAITING_HELLO,
             _S.AWAITING_WELCOME,
+            _S.AWAITING_RESUMPTION,
             _S.OPEN,
             _S.LISTED,
             _S.CLOSED_BY_CLIENT,
