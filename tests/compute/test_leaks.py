@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import struct
 
 import numpy as np
 
 from gpuwire.compute import WgpuServer
 from gpuwire.compute.native import live_objects
+from gpuwire.compute.sequences import BufferRange, LaunchSequence, SequenceLaunch
 
 
 def busy(work):
@@ -24,6 +26,10 @@ def busy(work):
     window = work.server.start_profile()
     work.add(source, target, 1)
     work.server.end_profile(0, window).wait(60)
+    kernel = work.add_kernel
+    buffers = (BufferRange(0, 0, 400), BufferRange(1, 0, 400))
+    launch = SequenceLaunch(kernel, 2, buffers, struct.pack("<2I", 100, 1))
+    work.server.launch_sequence(LaunchSequence.of((launch,), ((1, 400),)), [source, None])
     big = work.put(np.zeros(3_000_000, np.uint8))
     work.server.read([work.descriptor(big, 3_000_000)]).wait(60)
     (staging,) = work.server.staging([64])

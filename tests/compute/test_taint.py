@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gpuwire.compute import Handle, LaunchArguments, WgpuServer
+from gpuwire.compute.sequences import BufferRange, LaunchSequence, SequenceLaunch
 from gpuwire.compute.taint import Failure, first_failure, marked
 from gpuwire.errors import CaptureError, GpuwireError, InvalidHandle, KernelCompileError
 from gpuwire.kernels.kernel import Access, Kernel
@@ -80,7 +81,7 @@ def test_an_exception_in_the_body_leaves_the_claim_standing(fresh_work, monkeypa
     def interrupted(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(work.server._launcher, "_group", interrupted)
+    monkeypatch.setattr(work.server._launcher, "group", interrupted)
     with pytest.raises(ZeroDivisionError):
         work.add(source, target, 1)
     monkeypatch.undo()
@@ -182,6 +183,19 @@ class TaintOracle(RuleBasedStateMachine):
             self.doomed = True
         else:
             self.model[to] = [name] * WORDS
+
+    @rule(source=handles, to=handles, stream=streams)
+    def launch_a_sequence(self, source, to, stream):
+        """What it makes takes the handle's place, unless it is to be launched one by one."""
+        if to == source or stream == self.window or any(to in pair for pair in self.recorded):
+            return
+        slots = [self.handles[source], None, None]
+        ran = self.server.launch_sequence(self.sequence, slots, (), stream)
+        assert ran == (self._cause([source], []) is None)
+        if ran:
+            self.graphs = [one for one in self.graphs if not self._drop_graph_over(one, to)]
+            self.handles[to] = slots[2]
+            self.model[to] = [int(value) + 2 for value in self.model[source]]
 
     @rule(to=handles, stream=streams)
     def read(self, to, stream):
@@ -317,6 +331,17 @@ def _order(cause: str) -> int:
 def test_the_oracle(work):
     TaintOracle.server = work.server
     TaintOracle.kernels = {"good": work.add_kernel}
+    launches = [
+        SequenceLaunch(
+            work.add_kernel,
+            1,
+            (BufferRange(slot, 0, WORDS * 4), BufferRange(slot + 1, 0, WORDS * 4)),
+            struct.pack("<2I", WORDS, 1),
+        )
+        for slot in (0, 1)
+    ]
+    made = ((1, WORDS * 4), (2, WORDS * 4))
+    TaintOracle.sequence = LaunchSequence.of(launches, made)
     case = TaintOracle.TestCase
     case.settings = settings(
         derandomize=True, deadline=None, max_examples=60, stateful_step_count=40

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from building_graphs import residual_layers
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.ir.dtypes import ALL_DTYPES
 from gpuwire.ir.tensors import row_major_strides
 from gpuwire.kernels.kernel import Access, Kernel
@@ -15,7 +16,6 @@ from gpuwire.lowering.memory_plan import with_releases, with_shared_memory
 from gpuwire.lowering.planner import plan_graph
 from gpuwire.lowering.steps import (
     AllocateStep,
-    BufferRange,
     KernelStep,
     Plan,
     ReleaseStep,

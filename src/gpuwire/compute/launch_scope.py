@@ -86,13 +86,17 @@ class LaunchScope:
         if cause is not None:
             _mark(writes, cause)
             return False
+        self.claim(stream, writes)
+        return True
+
+    def claim(self, stream: Stream, writes: Sequence[Range]) -> None:
+        """Claim `writes` for work all of whose inputs are known to exist."""
         self._claims.append((stream, writes))
         for used, start, end in writes:
             if start == 0 and end >= used.size:
                 used.marks = WHOLE_CLAIM
             else:
                 used.marks = marked(used.marks, start, min(end, used.size), CLAIMED)
-        return True
 
     def leave(self, stream: Stream, writes: Sequence[Range]) -> None:
         """The work is on its way: its bytes exist."""

@@ -99,11 +99,11 @@ class Launcher:
         if isinstance(count, Indirect):
             indirect = count.binding
         else:
-            grid = self._grid(kernel, count)
+            grid = self.grid(kernel, count)
         if self._captures.windows and self._captures.is_capturing(stream_id):
             self._record(stream_id, kernel, args, grid, indirect, stream)
             return
-        prepared = self._prepare(kernel, program, args)
+        prepared = self.prepare(kernel, program, args)
         if indirect is not None:
             prepared.reads.append(self._counts_range(kernel, indirect))
         if program.failure is not None:
@@ -141,7 +141,7 @@ class Launcher:
         for kernel in queued:
             self._programs.program(kernel)
 
-    def _prepare(
+    def prepare(
         self, kernel: Kernel, program: Program, args: LaunchArguments, *, every: bool = False
     ) -> Prepared:
         """Check the arguments. Reads and updates of bytes that all exist are left out, unless
@@ -213,7 +213,7 @@ class Launcher:
                 used.touched_batch = stream.batch
             else:
                 stream.touch(used)
-        group = self._group(prepared, uniform)
+        group = self.group(prepared, uniform)
         counts = None if indirect is None else self._indirect.copy(indirect, stream)
         compute_pass = stream.compute_pass
         if compute_pass is None:
@@ -235,7 +235,8 @@ class Launcher:
         else:
             lib.wgpuComputePassEncoderDispatchWorkgroupsIndirect(compute_pass, *counts)
 
-    def _group(self, prepared: Prepared, uniform: Uniform | None) -> Pointer:
+    def group(self, prepared: Prepared, uniform: Uniform | None) -> Pointer:
+        """The bind group of a launch, made if it is new. Raises LaunchError."""
         program, ranges = prepared.program, prepared.ranges
         if uniform is not None:
             ranges = (*ranges, uniform.block.page.number)
@@ -259,7 +260,7 @@ class Launcher:
     ) -> None:
         """Add a launch to the stream's window, with everything its replay will need."""
         program = self._programs.program(kernel)
-        prepared = self._prepare(kernel, program, args, every=True)
+        prepared = self.prepare(kernel, program, args, every=True)
         if program.failure is not None:
             self._captures.doom(stream_id, program.failure)
             return
@@ -273,7 +274,7 @@ class Launcher:
             own = OwnBuffer(self._storage, COUNTS_BYTES, Usage.INDIRECT | Usage.COPY_DST)
         launch = RecordedLaunch(
             program,
-            self._group(prepared, uniform),
+            self.group(prepared, uniform),
             args.params.ljust(program.immediate_bytes, b"\0") if program.immediate_bytes else b"",
             uniform,
             grid,
@@ -298,7 +299,8 @@ class Launcher:
             )
         return used, start, end
 
-    def _grid(self, kernel: Kernel, count: int | Grid) -> Grid:
+    def grid(self, kernel: Kernel, count: int | Grid) -> Grid:
+        """The workgroups of a launch by dimension. Raises LaunchError."""
         limit = self._max_workgroups
         if isinstance(count, int):
             if 0 < count <= limit:

@@ -67,9 +67,9 @@ class Scheduler:
             for stream_id in [one for one, real in self._logical.items() if real is stream]:
                 del self._logical[stream_id]
 
-    def launched(self, stream: Stream) -> None:
-        """Count a launch; submits a full batch."""
-        stream.launches += 1
+    def launched(self, stream: Stream, count: int = 1) -> None:
+        """Count launches; submits a full batch."""
+        stream.launches += count
         if stream.launches >= self.tasks_max:
             stream.submit()
 

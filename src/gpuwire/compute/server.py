@@ -34,6 +34,8 @@ from gpuwire.compute.readbacks import Readbacks
 from gpuwire.compute.reductions import Reduction
 from gpuwire.compute.resources import Resource
 from gpuwire.compute.scheduler import Scheduler
+from gpuwire.compute.sequence_launcher import SequenceLauncher
+from gpuwire.compute.sequences import LaunchSequence
 from gpuwire.compute.storage import STORAGE_USAGE, Storage, host_memory
 from gpuwire.compute.streams import Stream
 from gpuwire.compute.submissions import Submission, Submissions
@@ -129,6 +131,15 @@ class WgpuServer:
             self._scheduler,
             self._scope,
             self._indirect,
+            self._captures,
+            self._timings,
+        )
+        self._sequences = SequenceLauncher(
+            self._launcher,
+            self._programs,
+            self._uniforms,
+            self._scheduler,
+            self._scope,
             self._captures,
             self._timings,
         )
@@ -257,6 +268,7 @@ class WgpuServer:
         stream = self._scheduler.stream(stream_id)
         stream.submit()
         self._poller.poll()
+        self._sequences.clear()
         returned = stream.memory.cleanup() + self._give_back_shared()
         self._scheduler.forget_idle(stream)
         return returned
@@ -326,6 +338,26 @@ class WgpuServer:
             if observer is not None:
                 observer.after(kernel, stream_id)
 
+    def launch_sequence(
+        self,
+        sequence: LaunchSequence,
+        handles: list[Handle | None],
+        brought: Sequence[bytes] = (),
+        stream_id: int = 0,
+    ) -> bool:
+        """Queue launches that belong together, at a fraction of what they cost one by one.
+
+        `handles` are the slots' memory: that of the given ones is read, that of the made ones is
+        allocated here and put in. `brought`: the run's own parameters, for each launch that takes
+        any. False where the launches must be looked at one by one: nothing is queued then, and the
+        caller launches them. So it is when some memory that is given does not exist whole, while
+        launches are captured or observed, and where a kernel does not compile. Raises OutOfMemory
+        with nothing queued.
+        """
+        if self._launch_observer is not None:
+            return False
+        return self._sequences.run(sequence, handles, brought, stream_id)
+
     def observe_launches(self, observer: LaunchObserver | None) -> None:
         """Tells `observer` of every launch in normal mode from now on; None ends that. It may
         open and end profiling windows."""
@@ -338,6 +370,7 @@ class WgpuServer:
 
     def launch_counts(self) -> dict[str, int]:
         """Launches so far by kernel name, replays not counted."""
+        self._sequences.count_launches()
         return self._programs.launch_counts()
 
     def compile_queued(self) -> None:
@@ -537,6 +570,7 @@ class WgpuServer:
             # The library keeps pointers to our callbacks until the work they wait for has ended.
             self._poller.wait_for_work()
         self._captures.clear()
+        self._sequences.clear()
         self._scheduler.close()
         self._readbacks.pool.closed = self._uploads.pool.closed = True
         self._poller.close()
@@ -662,6 +696,7 @@ class WgpuServer:
 
     def _give_back_everything(self) -> int:
         self._poller.wait_for_work()
+        self._sequences.clear()
         returned = sum(stream.memory.cleanup() for stream in self._scheduler)
         return returned + self._give_back_shared()
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.errors import LaunchError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
@@ -17,9 +18,9 @@ from gpuwire.lowering.counting import counted
 from gpuwire.lowering.facts import BINDING_ALIGNMENT, DeviceFacts
 from gpuwire.lowering.layouts import Placed, Strides, extent, placed_contiguously
 from gpuwire.lowering.memory_plan import moved, with_releases, with_shared_memory
+from gpuwire.lowering.sequencing import sequenced
 from gpuwire.lowering.steps import (
     AllocateStep,
-    BufferRange,
     HostStep,
     KernelStep,
     Plan,
@@ -137,8 +138,10 @@ class PlanBuilder:
         alone = {step.nodes[0] for step in working if len(step.nodes) == 1}
         busy = {node for step in working for node in step.nodes}
         lying = tuple(moved(output, places) for output in outputs)
+        steps = with_releases(steps, {output.slot for output in lying})
         return Plan(
-            with_releases(steps, {output.slot for output in lying}),
+            steps,
+            sequenced(steps),
             self._slots,
             lying,
             self._waits,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.ir.graphs import OpGraph
 from gpuwire.kernels.kernel import Access
 from gpuwire.lowering.layouts import Placed
-from gpuwire.lowering.steps import AllocateStep, BufferRange, HostStep, KernelStep, Plan
+from gpuwire.lowering.steps import AllocateStep, HostStep, KernelStep, Plan
 
 
 def described(graph: OpGraph, plan: Plan) -> str:

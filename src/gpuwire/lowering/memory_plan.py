@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.lowering.layouts import Placed
 from gpuwire.lowering.steps import (
     AllocateStep,
-    BufferRange,
     HostStep,
     KernelStep,
     ReleaseStep,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.errors import LaunchError
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
@@ -22,7 +23,6 @@ from gpuwire.lowering.facts import BINDING_ALIGNMENT
 from gpuwire.lowering.host_operations import runs_on_host
 from gpuwire.lowering.layouts import Placed, Strides, broadcast_strides, collapsed
 from gpuwire.lowering.plan_transposing import plan_transposing, runs_across
-from gpuwire.lowering.steps import BufferRange
 
 
 def compute_dtype(node: Node, operands: Sequence[DType]) -> DType:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from gpuwire.compute.sequences import BufferRange
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ArgReduceAttributes, ReduceAttributes
 from gpuwire.ir.dtypes import DType
@@ -18,7 +19,6 @@ from gpuwire.kernels.shader_types import QUAD
 from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scalar_words
 from gpuwire.lowering.layouts import Placed, Strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
-from gpuwire.lowering.steps import BufferRange
 
 WORKERS = 1 << 19
 """Invocations that fill a large device: below that, outputs are split into parts."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
 from gpuwire.compute.launches import LaunchArguments
+from gpuwire.compute.sequences import BufferRange, LaunchSequence
 from gpuwire.compute.server import WgpuServer
 from gpuwire.ir.attributes import Attributes
 from gpuwire.ir.operations import OpDef
@@ -64,15 +65,6 @@ class AllocateStep:
         handle = Handle()
         run.server.initialize_memory(handle, self.size, run.stream)
         run.handles[self.slot] = handle
-
-
-@dataclass(frozen=True, slots=True)
-class BufferRange:
-    """A part of a slot's memory, in bytes."""
-
-    slot: int
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +160,44 @@ def _array(data: memoryview, type_: TensorType) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceStep:
+    """Steps on the device that stand side by side: queued in one call where the compute server
+    takes them so, else each by itself."""
+
+    steps: tuple[Step, ...]
+    sequence: LaunchSequence | None
+    scalars: tuple[tuple[ScalarWords, ...], ...]
+    """For each launch that takes some of a run's scalars: what makes its parameter words."""
+    released: tuple[int, ...]
+    """Slots that nothing behind these steps needs."""
+
+    def run(self, run: Run) -> None:
+        """Allocate and launch."""
+        handles = run.handles
+        sequence = self.sequence
+        if sequence is not None:
+            scalars = run.scalars
+            brought = [
+                makers[0](scalars)
+                if len(makers) == 1
+                else b"".join([make(scalars) for make in makers])
+                for makers in self.scalars
+            ]
+            if run.server.launch_sequence(sequence, handles, brought, run.stream):
+                for slot in self.released:
+                    handles[slot] = None
+                return
+        for step in self.steps:
+            step.run(run)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A graph for one layout of its inputs."""
 
     steps: tuple[Step, ...]
+    parts: tuple[Step, ...]
+    """The same steps, those on the device in sequences."""
     slots: int
     outputs: tuple[Placed, ...]
     waits: bool
@@ -188,18 +214,18 @@ class Plan:
         handles.extend([None] * (self.slots - len(handles)))
         run = Run(server, stream, scalars, handles)
         if not self.waits:
-            for step in self.steps:
-                step.run(run)
+            for part in self.parts:
+                part.run(run)
             return self._values(run)
         return self._run_waiting(run, self._start(run))
 
     def _start(self, run: Run) -> tuple[int, Awaitable[None] | None]:
         """Run up to the first host step; its number, and what it waits for."""
-        for number, step in enumerate(self.steps):
-            waiting = step.run(run)
+        for number, part in enumerate(self.parts):
+            waiting = part.run(run)
             if waiting is not None:
                 return number, waiting
-        return len(self.steps), None
+        return len(self.parts), None
 
     async def _run_waiting(
         self, run: Run, begun: tuple[int, Awaitable[None] | None]
@@ -208,8 +234,8 @@ class Plan:
         while waiting is not None:
             await waiting
             waiting = None
-            for number in range(number + 1, len(self.steps)):  # noqa: B020
-                waiting = self.steps[number].run(run)
+            for number in range(number + 1, len(self.parts)):  # noqa: B020
+                waiting = self.parts[number].run(run)
                 if waiting is not None:
                     break
         return self._values(run)
