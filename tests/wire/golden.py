@@ -53,6 +53,7 @@ from gpuwire.wire.device_tasks import (
 )
 from gpuwire.wire.messages import (
     Acknowledge,
+    AnnounceUpload,
     Close,
     DefineGraph,
     DeviceInfo,
@@ -79,6 +80,7 @@ from gpuwire.wire.messages import (
     Task,
     TaskFrame,
     TensorData,
+    UploadFound,
     Watch,
     Welcome,
     WorkCounts,
@@ -280,6 +282,8 @@ MESSAGES: dict[str, Message] = {
     "acknowledge": Acknowledge(70_000),
     "heartbeat": Heartbeat(1),
     "heartbeat reply": HeartbeatReply(1),
+    "announce upload": AnnounceUpload(RequestId(300), 1 << 33, bytes(range(32))),
+    "upload found": UploadFound(RequestId(300), True),
     "watch": Watch(300),
     "facts": Facts(300, 1 << 50, (1 << 50) + 7, b'{"moment":1.5}'),
     "close": Close(None),

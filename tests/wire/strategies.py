@@ -51,6 +51,7 @@ from gpuwire.wire.device_tasks import (
 from gpuwire.wire.messages import (
     RESUME_KEY_BYTES,
     Acknowledge,
+    AnnounceUpload,
     Close,
     DefineGraph,
     DeviceInfo,
@@ -77,6 +78,7 @@ from gpuwire.wire.messages import (
     Task,
     TaskFrame,
     TensorData,
+    UploadFound,
     Watch,
     Welcome,
     WorkCounts,
@@ -374,6 +376,10 @@ control_messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Acknowledge, counts),
     st.builds(Heartbeat, counts),
     st.builds(HeartbeatReply, counts),
+    st.builds(
+        AnnounceUpload, requests, st.integers(0, 1 << 46), st.binary(min_size=32, max_size=32)
+    ),
+    st.builds(UploadFound, requests, st.booleans()),
     st.builds(Watch, counts),
     st.builds(Facts, counts, counts, counts, st.binary(max_size=300)),
     st.builds(Close, st.none() | error_records()),

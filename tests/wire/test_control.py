@@ -70,6 +70,15 @@ DEVICE: Plain = (0, "n", "b", "k", "d", ("float32",), (), 1, 2, 3, 4)
         (7, "1"),
         (8, None),
         (8, (), ()),
+        (22, 1, 2),
+        (22, 0, 2, bytes(32)),
+        (22, 1, -1, bytes(32)),
+        (22, 1, 2, bytes(31)),
+        (22, 1, 2, "x" * 32),
+        (22, 1, 2, bytes(32), True),
+        (23, 1),
+        (23, 0, True),
+        (23, 1, 1),
     ],
 )
 def test_a_wrong_message_is_malformed(item: Plain) -> None:

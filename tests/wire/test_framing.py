@@ -94,6 +94,13 @@ def test_bulk_header() -> None:
     assert decode_bulk_header(data, DEFAULT_LIMITS) == header
 
 
+def test_bulk_header_of_a_stream_in_pieces() -> None:
+    header = BulkHeader(RequestId(258), 1 << 40, 16)
+    data = encode_bulk_header(header)
+    assert data.hex() == "00000000000001021000010000000000"
+    assert decode_bulk_header(data, DEFAULT_LIMITS) == header
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -102,6 +109,7 @@ def test_bulk_header() -> None:
         (bytes(16), MalformedMessage),
         (b"\xff" * 8 + bytes(8), MalformedMessage),
         (bytes(7) + b"\x01" + bytes(6) + b"\x01\x01", LimitBreached),
+        (bytes(7) + b"\x01" + b"\x03" + bytes(7), MalformedMessage),
     ],
 )
 def test_a_wrong_bulk_header_is_refused(data: bytes, error: type[Exception]) -> None:

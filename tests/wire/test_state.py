@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpuwire.errors import SessionError, UnexpectedMessage
-from gpuwire.ids import SessionId
+from gpuwire.ids import RequestId, SessionId
 from gpuwire.wire.codec import encode_message
 from gpuwire.wire.messages import (
     Acknowledge,
+    AnnounceUpload,
     Close,
     Facts,
     Heartbeat,
@@ -22,6 +23,7 @@ from gpuwire.wire.messages import (
     Resumed,
     SessionLimits,
     TaskFrame,
+    UploadFound,
     Watch,
     Welcome,
 )
@@ -51,6 +53,8 @@ MESSAGES: dict[Event, Message] = {
         HeartbeatReply(1),
         Watch(1),
         Facts(1, 2, 3, b"{}"),
+        AnnounceUpload(RequestId(1), 2, bytes(32)),
+        UploadFound(RequestId(1), False),
         Close(None),
     )
 }

@@ -15,6 +15,7 @@ from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
     RESUME_KEY_BYTES,
     Acknowledge,
+    AnnounceUpload,
     Buffer,
     Close,
     DeviceInfo,
@@ -29,6 +30,7 @@ from gpuwire.wire.messages import (
     Resumed,
     SessionLimits,
     TaskFrame,
+    UploadFound,
     Watch,
     Welcome,
 )
@@ -37,8 +39,21 @@ from gpuwire.wire.operations import Plain
 FRAME_KINDS: dict[int, type[TaskFrame] | type[ReplyFrame]] = {3: TaskFrame, 4: ReplyFrame}
 _KIND_OF_FRAME = {frame: kind for kind, frame in FRAME_KINDS.items()}
 _SESSION_ID_BYTES = 16
+DIGEST_BYTES = 32
+"""Of a BLAKE3 hash."""
 
-ControlMessage = Hello | Welcome | Acknowledge | Heartbeat | HeartbeatReply | Watch | Facts | Close
+ControlMessage = (
+    Hello
+    | Welcome
+    | Acknowledge
+    | Heartbeat
+    | HeartbeatReply
+    | Watch
+    | Facts
+    | AnnounceUpload
+    | UploadFound
+    | Close
+)
 
 
 def plain_message(message: ControlMessage) -> Plain:
@@ -69,6 +84,10 @@ def plain_message(message: ControlMessage) -> Plain:
             return (20, message.number)
         case Facts():
             return (21, message.number, message.received_us, message.sent_us, message.snapshot)
+        case AnnounceUpload():
+            return (22, message.request, message.length, message.digest)
+        case UploadFound():
+            return (23, message.request, message.found)
         case Close():
             return (8, plain_error(message.error))
 
@@ -278,6 +297,23 @@ def _facts(item: Plain, limits: WireLimits) -> Facts:
     )
 
 
+def _announce_upload(item: Plain, limits: WireLimits) -> AnnounceUpload:
+    check.exactly(item, 4, "AnnounceUpload")
+    length = check.integer(item[2], "length")
+    if length > limits.max_bulk_bytes:
+        raise check.breached("bulk bytes", length, limits.max_bulk_bytes)
+    digest = check.octets(item[3], "digest", DIGEST_BYTES)
+    if len(digest) != DIGEST_BYTES:
+        raise check.malformed("digest", f"{DIGEST_BYTES} bytes", digest)
+    return AnnounceUpload(RequestId(check.identity(item[1], "request")), length, digest)
+
+
+def _upload_found(item: Plain, limits: WireLimits) -> UploadFound:
+    check.exactly(item, 3, "UploadFound")
+    found = check.boolean(item[2], "found")
+    return UploadFound(RequestId(check.identity(item[1], "request")), found)
+
+
 def _close(item: Plain, limits: WireLimits) -> Close:
     check.exactly(item, 2, "Close")
     return Close(checked_error(item[1], limits))
@@ -292,4 +328,6 @@ _MESSAGES: dict[int, Callable[[Plain, WireLimits], Message]] = {
     8: _close,
     20: _watch,
     21: _facts,
+    22: _announce_upload,
+    23: _upload_found,
 }

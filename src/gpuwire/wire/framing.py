@@ -12,6 +12,8 @@ from gpuwire.wire.messages import BulkHeader
 
 PREFIX = struct.Struct(">I")
 _BULK_HEADER = struct.Struct(">QQ")
+_LENGTH_BITS = 56
+_ITEM_BYTES = (0, 1, 2, 4, 8, 16)
 BULK_HEADER_BYTES = _BULK_HEADER.size
 _HIGHEST_ID = (1 << 63) - 1
 
@@ -85,8 +87,9 @@ class FrameReader:
 
 
 def encode_bulk_header(header: BulkHeader) -> bytes:
-    """The 16 bytes that a bulk stream begins with: request, length, both big-endian u64."""
-    return _BULK_HEADER.pack(header.request, header.length)
+    """The 16 bytes that a bulk stream begins with, big-endian: request, u64; `item_bytes`, u8;
+    length, in 56 bits."""
+    return _BULK_HEADER.pack(header.request, header.item_bytes << _LENGTH_BITS | header.length)
 
 
 def decode_bulk_header(data: bytes | bytearray | memoryview, limits: WireLimits) -> BulkHeader:
@@ -96,7 +99,8 @@ def decode_bulk_header(data: bytes | bytearray | memoryview, limits: WireLimits)
             f"a bulk stream begins with {BULK_HEADER_BYTES} bytes, not {len(data)}",
             what="bulk header",
         )
-    request, length = _BULK_HEADER.unpack(data)
+    request, coded_length = _BULK_HEADER.unpack(data)
+    item_bytes, length = coded_length >> _LENGTH_BITS, coded_length & (1 << _LENGTH_BITS) - 1
     if not 1 <= request <= _HIGHEST_ID:
         raise MalformedMessage(f"{request} is no request id", what="bulk header")
     if length > limits.max_bulk_bytes:
@@ -106,4 +110,6 @@ def decode_bulk_header(data: bytes | bytearray | memoryview, limits: WireLimits)
             value=length,
             limit=limits.max_bulk_bytes,
         )
-    return BulkHeader(RequestId(request), length)
+    if item_bytes not in _ITEM_BYTES:
+        raise MalformedMessage(f"elements of {item_bytes} bytes", what="bulk header")
+    return BulkHeader(RequestId(request), length, item_bytes)

@@ -200,6 +200,26 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnounceUpload:
+    """The bytes of an upload have this BLAKE3 hash; the client sends none of them before it has
+    the answer, an `UploadFound`. To announce an upload again is to ask again."""
+
+    request: RequestId
+    length: int
+    digest: bytes
+    """32 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFound:
+    """The answer to an `AnnounceUpload`. `found`: the server has such bytes, which came from the
+    same token, and takes those. Else they are to be sent on a bulk stream."""
+
+    request: RequestId
+    found: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """The sender's last message; without an error it is a regular end. As the first answer to a
     `Hello` it is a refusal."""
@@ -217,6 +237,8 @@ Message = (
     | HeartbeatReply
     | Watch
     | Facts
+    | AnnounceUpload
+    | UploadFound
     | Close
 )
 
@@ -381,3 +403,6 @@ class BulkHeader:
 
     request: RequestId
     length: int
+    item_bytes: int = 0
+    """0: the bytes follow as they are. Else they come in pieces, some of them compressed, of a
+    tensor whose elements have so many bytes: see `wire.compression`."""

@@ -23,6 +23,7 @@ from gpuwire.wire.limits import DEFAULT_LIMITS, WireLimits
 from gpuwire.wire.messages import (
     PROTOCOL_VERSIONS,
     Acknowledge,
+    AnnounceUpload,
     Buffer,
     Close,
     Facts,
@@ -33,6 +34,7 @@ from gpuwire.wire.messages import (
     ReplyFrame,
     Resume,
     TaskFrame,
+    UploadFound,
     Watch,
     Welcome,
 )
@@ -159,7 +161,16 @@ class Session(ABC):
         return encode_message(Close(None if error is None else to_record(error)))
 
     def _send(
-        self, message: Hello | Welcome | Heartbeat | HeartbeatReply | Watch | Facts | Close
+        self,
+        message: Hello
+        | Welcome
+        | Heartbeat
+        | HeartbeatReply
+        | Watch
+        | Facts
+        | AnnounceUpload
+        | UploadFound
+        | Close,
     ) -> bytes:
         data = encode_message(message)
         self._must_move(event_of(message))
@@ -214,7 +225,9 @@ class ClientSession(Session):
         super().__init__(Role.CLIENT, limits, limits.max_frame_bytes, numbering)
         self._hello: Hello | None = None
 
-    def send(self, message: Hello | Heartbeat | HeartbeatReply | Watch | Close) -> bytes:
+    def send(
+        self, message: Hello | Heartbeat | HeartbeatReply | Watch | AnnounceUpload | Close
+    ) -> bytes:
         """A message's bytes. `SessionError` where the state does not allow it."""
         data = self._send(message)
         if isinstance(message, Hello):
@@ -269,7 +282,9 @@ class ServerSession(Session):
         self.version = 0
         """The version to name in `Welcome`; known once `Hello` came, 0 before."""
 
-    def send(self, message: Welcome | Heartbeat | HeartbeatReply | Facts | Close) -> bytes:
+    def send(
+        self, message: Welcome | Heartbeat | HeartbeatReply | Facts | UploadFound | Close
+    ) -> bytes:
         """A message's bytes. `SessionError` where the state does not allow it."""
         data = self._send(message)
         if isinstance(message, Welcome):

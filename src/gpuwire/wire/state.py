@@ -10,6 +10,7 @@ from enum import Enum
 
 from gpuwire.wire.messages import (
     Acknowledge,
+    AnnounceUpload,
     Close,
     Facts,
     Heartbeat,
@@ -18,6 +19,7 @@ from gpuwire.wire.messages import (
     Message,
     ReplyFrame,
     TaskFrame,
+    UploadFound,
     Watch,
     Welcome,
 )
@@ -70,6 +72,8 @@ class Event(Enum):
     HEARTBEAT_REPLY = "HeartbeatReply"
     WATCH = "Watch"
     FACTS = "Facts"
+    ANNOUNCE = "AnnounceUpload"
+    FOUND = "UploadFound"
     CLOSE = "Close"
     BREACH = "a breach of the protocol"
     """Not a message: the role sent what the protocol does not allow."""
@@ -83,6 +87,8 @@ _EVENTS: dict[type[Message], Event] = {
     HeartbeatReply: Event.HEARTBEAT_REPLY,
     Watch: Event.WATCH,
     Facts: Event.FACTS,
+    AnnounceUpload: Event.ANNOUNCE,
+    UploadFound: Event.FOUND,
     Close: Event.CLOSE,
 }
 
@@ -127,13 +133,13 @@ _MOVES: dict[tuple[SessionState, Role, Event], SessionState] = {
 _ANYONE = (_E.ACKNOWLEDGE, _E.HEARTBEAT, _E.HEARTBEAT_REPLY)
 _WELCOMES = (_E.WELCOME, _E.WELCOME_LIST, _E.WELCOME_BACK)
 _STAYS: tuple[tuple[SessionState, Role, tuple[Event, ...]], ...] = (
-    (_S.OPEN, _C, (_E.TASKS, *_ANYONE)),
-    (_S.OPEN, _V, (_E.REPLIES, *_ANYONE)),
+    (_S.OPEN, _C, (_E.TASKS, _E.ANNOUNCE, *_ANYONE)),
+    (_S.OPEN, _V, (_E.REPLIES, _E.FOUND, *_ANYONE)),
     (_S.LISTED, _C, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.WATCH)),
     (_S.LISTED, _V, (_E.HEARTBEAT, _E.HEARTBEAT_REPLY, _E.FACTS)),
     # Sent before the Close was seen; a Welcome may cross a client's early Close.
-    (_S.CLOSED_BY_CLIENT, _V, (*_WELCOMES, _E.REPLIES, _E.FACTS, *_ANYONE)),
-    (_S.CLOSED_BY_SERVER, _C, (_E.TASKS, _E.WATCH, *_ANYONE)),
+    (_S.CLOSED_BY_CLIENT, _V, (*_WELCOMES, _E.REPLIES, _E.FOUND, _E.FACTS, *_ANYONE)),
+    (_S.CLOSED_BY_SERVER, _C, (_E.TASKS, _E.ANNOUNCE, _E.WATCH, *_ANYONE)),
 )
 """What is allowed and leaves the state as it is."""
 
