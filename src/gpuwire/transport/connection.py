@@ -121,6 +121,12 @@ class Connection:
             offload=self._driver.offload.info,
         )
 
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate at which the path has delivered lately, as far as is known; 0 before. What was
+        sent in small pieces makes it too low."""
+        return self._engine.bytes_per_second
+
     def close(self, error_code: int = 0, reason: str = "") -> None:
         """Tells the peer and ends the connection at once; bytes not yet acknowledged may be lost
         (`SendStream.wait_acknowledged` comes before). Does nothing if it is closed already."""

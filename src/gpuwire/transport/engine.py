@@ -216,6 +216,10 @@ class QuicEngine(Protocol):
         """What may be under way unacknowledged."""
 
     @property
+    def bytes_per_second(self) -> float:
+        """The rate at which the path delivers, as far as is known; 0 while nothing is."""
+
+    @property
     def datagram_search(self) -> str:
         """How that size was found, in words."""
 

@@ -147,6 +147,10 @@ class AioquicEngine:
         return self._quic.congestion.congestion_window
 
     @property
+    def bytes_per_second(self) -> float:
+        return self._quic.congestion.bottleneck_rate
+
+    @property
     def datagram_search(self) -> str:
         return self._quic.size_search.story
 

@@ -193,6 +193,12 @@ class Qh3Engine:
         return 0 if core is None else int(core.congestion_window)
 
     @property
+    def bytes_per_second(self) -> float:
+        # The core keeps no rate; a window for each round trip is the most that it lets out.
+        trip = self._trips.smoothed
+        return self.congestion_window_bytes / trip if trip else 0.0
+
+    @property
     def packets_lost(self) -> int:
         core = self._quic._core
         return 0 if core is None else int(core.loss_total)
