@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
+from collections import deque
 from collections.abc import Callable
 
 from gpuwire.transport import Identity, PinnedKey, TransportOptions
@@ -15,6 +17,8 @@ from relay import Direction, LinkProfile
 
 CLIENT = ("192.0.2.1", 1000)
 SERVER = ("192.0.2.2", 4433)
+READING_SECONDS = 0.001
+"""How often a slow program reads."""
 
 
 class Simulation:
@@ -31,6 +35,11 @@ class Simulation:
         )
         self.server: QuicEngine | None = None
         self.received = 0
+        """Bytes that the server's program has read."""
+        self.read_bytes_per_second = math.inf
+        """How fast it reads; 0 is not at all."""
+        self._unread: deque[tuple[int, int]] = deque()
+        self._read_until = 0.0
         self._identity = identity
         self._options = options
         self._order = itertools.count()
@@ -77,6 +86,8 @@ class Simulation:
         times = [due for engine in self._engines() if (due := engine.timer()) is not None]
         if self._under_way:
             times.append(self._under_way[0][0])
+        if self._unread and self.read_bytes_per_second:
+            times.append(self.now + READING_SECONDS)
         # A timer that is due now may find, by the last bit of a float, that it is not: time passes.
         return max(self.now + 1e-7, min(times))
 
@@ -97,9 +108,17 @@ class Simulation:
             return
         for event in self.server.events():
             if isinstance(event, StreamData):
-                count = sum(map(len, event.pieces))
-                self.received += count
-                self.server.consume(event.stream_id, count)
+                self._unread.append((event.stream_id, sum(map(len, event.pieces))))
+        elapsed, self._read_until = self.now - self._read_until, self.now
+        room = self.read_bytes_per_second * min(max(elapsed, 1e-9), READING_SECONDS)
+        while self._unread and room > 0:
+            stream_id, count = self._unread.popleft()
+            taken = int(min(count, max(1, room)))
+            if taken < count:
+                self._unread.appendleft((stream_id, count - taken))
+            room -= taken
+            self.received += taken
+            self.server.consume(stream_id, taken)
 
     def _send(self) -> None:
         for engine in self._engines():

@@ -3,15 +3,13 @@
     python tests/bench/bench_memory.py [--gibibytes 4] [--tensor-mebibytes N] [--engine qh3]
         [--samples FILE.csv] [--json PATH]
 
-Uploads `--gibibytes` in all, in tensors of `--tensor-mebibytes` (the largest that fits one buffer of
-the adapter unless it is given), each dropped before the next; 4 GiB are one tensor where the adapter
-takes that. A thread reads each process's proportional set size (PSS, `smaps_rollup`) as it goes. What
-is asked: the server's growth, front and device host together, at most 64 MiB above the tensor itself
-(on a software adapter that lies in the device host's memory; on a GPU in the card's, and nothing is
-taken off), the client's at most 32 MiB above the array. A short upload comes first, so that what the
-first one brings with it (code, pools of the driver) is not counted.
-
-Beside it, transport alone: a peer that never reads, and how much it is made to hold.
+Uploads `--gibibytes` in all, in tensors of `--tensor-mebibytes` (else the largest that fits one
+buffer of the adapter), each dropped before the next; 4 GiB are one tensor where the adapter takes
+that. A thread reads each process's proportional set size (PSS, `smaps_rollup`) as it goes. What is
+asked: the server's growth, front and device host together, at most 64 MiB above the tensor itself
+(on a software adapter that lies in the device host's memory; on a GPU in the card's, and nothing
+is taken off), the client's at most 32 MiB above the array. One upload of 1 MiB comes first, so that
+the code and pools that any upload brings are there.
 """
 
 from __future__ import annotations

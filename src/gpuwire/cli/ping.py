@@ -55,6 +55,10 @@ def ping(
             )
         },
         "congestion_window_bytes": path.congestion_window_bytes,
+        "windows": {
+            "stream_bytes": path.windows.stream_bytes,
+            "connection_bytes": path.windows.connection_bytes,
+        },
         "packets_sent": path.packets_sent,
         "packets_lost": path.packets_lost,
         "datagram_bytes": path.datagram_bytes,

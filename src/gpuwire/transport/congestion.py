@@ -133,6 +133,11 @@ class RateControl:
         return self._trips.summary
 
     @property
+    def recent_round_trip(self) -> float | None:
+        """The shortest of the last ones."""
+        return self._trips.recent
+
+    @property
     def is_near(self) -> bool:
         """Whether the path is ruled by a window alone."""
         return self._minimum is not None and self._minimum < NEAR_SECONDS

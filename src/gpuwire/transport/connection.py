@@ -115,6 +115,7 @@ class Connection:
             bytes_sent=self._driver.bytes_sent,
             bytes_received=self._driver.bytes_received,
             congestion_window_bytes=self._engine.congestion_window_bytes,
+            windows=self._engine.flow_windows,
             packets_lost=self._engine.packets_lost,
             packets_sent=self._engine.packets_sent,
             datagram_search=self._engine.datagram_search,

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from gpuwire.transport.path import RoundTrip
+from gpuwire.transport.windows import FlowWindows
 
 ALPN = "gpuwire/1"
 CONNECTION_ID_BYTES = 8
@@ -214,6 +215,10 @@ class QuicEngine(Protocol):
     @property
     def congestion_window_bytes(self) -> int:
         """What may be under way unacknowledged."""
+
+    @property
+    def flow_windows(self) -> FlowWindows:
+        """What the peer is let send ahead of the program."""
 
     @property
     def bytes_per_second(self) -> float:

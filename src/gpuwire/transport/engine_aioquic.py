@@ -32,6 +32,11 @@ from gpuwire.transport.identity import Identity
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
 from gpuwire.transport.path import RoundTrip
 from gpuwire.transport.trust import PinnedKey, Trust
+from gpuwire.transport.windows import (
+    FIRST_CONNECTION_WINDOW_BYTES,
+    FIRST_STREAM_WINDOW_BYTES,
+    FlowWindows,
+)
 
 
 class AioquicEngine:
@@ -145,6 +150,10 @@ class AioquicEngine:
     @property
     def congestion_window_bytes(self) -> int:
         return self._quic.congestion.congestion_window
+
+    @property
+    def flow_windows(self) -> FlowWindows:
+        return self._quic.flow_windows
 
     @property
     def bytes_per_second(self) -> float:
@@ -261,7 +270,7 @@ def _configuration(options: TransportOptions, *, is_client: bool) -> QuicConfigu
         connection_id_length=CONNECTION_ID_BYTES,
         idle_timeout=options.idle_timeout_seconds,
         is_client=is_client,
-        max_data=options.connection_window_bytes,
-        max_stream_data=options.stream_window_bytes,
+        max_data=min(FIRST_CONNECTION_WINDOW_BYTES, options.connection_window_bytes),
+        max_stream_data=min(FIRST_STREAM_WINDOW_BYTES, options.stream_window_bytes),
         max_datagram_size=SMALLEST_DATAGRAM_BYTES,
     )

@@ -66,6 +66,7 @@ class ReceivingQuic(CreditedQuic):
 
     def receive_batch(self, datagrams: Sequence[Datagram], now: float) -> None:
         """Takes in datagrams in order; what cannot be read is dropped."""
+        self._received_at = now
         quick = self._quick(datagrams) if self._handshake_confirmed else []
         if not quick:
             for data, address in datagrams:

@@ -299,7 +299,7 @@ class SchedulingQuic(ReceivingQuic):
                 self._bytes_to_acknowledge = 0
             if self._handshake_complete:
                 self._write_rare_frames(builder, network_path, now)
-            self._write_window_frames(builder)
+            self._write_window_frames(builder, now, self.congestion.recent_round_trip)
             self._write_pings_and_crypto(builder, space)
             self._write_streams(builder)
             if builder.packet_is_empty:

@@ -19,6 +19,8 @@ from aioquic.quic.packet import QuicErrorCode, QuicStreamFrame
 from aioquic.quic.packet_builder import QuicDeliveryState
 from aioquic.quic.stream import FinalSizeError, QuicStream, QuicStreamReceiver, QuicStreamSender
 
+from gpuwire.transport.windows import Mark
+
 HELD_PIECES = 16_384
 """Pieces of one stream that wait for a hole before them; each has its own cost, so a peer that
 sends single bytes with gaps between must not have as many as its window has bytes."""
@@ -173,10 +175,15 @@ class ReferencingSender(QuicStreamSender):
 class CreditedReceiver(QuicStreamReceiver):
     """A receiving half whose window moves only as the program consumes."""
 
-    def __init__(self, stream: QuicStream, owner: StreamOwner) -> None:
+    def __init__(self, stream: QuicStream, owner: StreamOwner, mark: Mark) -> None:
+        """`mark`: since when the use of its window is observed."""
         super().__init__(stream_id=stream.stream_id, readable=not stream.receiver.is_finished)
         self._stream = stream
         self._owner = owner
+        self.mark = mark
+        self.used_up = False
+        """Whether the peer had sent all it was let and nothing of it waited to be read, since the
+        window was last renewed."""
         self.consumed = 0
         self.is_released = False
         # Pieces beyond a hole, without overlaps: their offsets in order, and their bytes.

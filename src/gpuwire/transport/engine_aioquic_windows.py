@@ -1,9 +1,9 @@
 """aioquic's connection with windows that move by consumption (RFC 9000 section 4.1).
 
 aioquic 1.7 doubles its windows as bytes arrive, which bounds nothing, and lets a peer open a new
-stream for every one that ended, read or not. Here both follow what the program has taken. Private
-attributes used: `_streams`, `_streams_queue`, `_local_max_data`, `_local_max_streams_*`, and the
-methods overridden.
+stream for every one that ended, read or not. Here both follow what the program has taken, and the
+windows grow as `GrowingWindow` says. Private attributes used: `_streams`, `_streams_queue`,
+`_local_max_data`, `_local_max_streams_*`, and the methods overridden.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from aioquic.quic.stream import QuicStream
 from gpuwire.transport.engine import StreamData
 from gpuwire.transport.engine_aioquic_streams import CreditedReceiver, ReferencingSender
 from gpuwire.transport.options import TransportOptions
+from gpuwire.transport.windows import USED_UP_BYTES, FlowWindows, GrowingWindow, Mark
 
 
 class Arrival:
@@ -52,8 +53,14 @@ class CreditedQuic(QuicConnection):
         self._local_max_streams_bidi.sent = self._local_max_streams_bidi.value
         self._local_max_streams_uni.value = options.max_bulk_streams
         self._local_max_streams_uni.sent = options.max_bulk_streams
-        self._stream_window = options.stream_window_bytes
-        self._connection_window = options.connection_window_bytes
+        self._stream_window = GrowingWindow(
+            first=configuration.max_stream_data, most=options.stream_window_bytes
+        )
+        self._connection_window = GrowingWindow(
+            first=configuration.max_data, most=options.connection_window_bytes
+        )
+        self._mark = Mark(0.0)
+        self._received_at = 0.0
         self._max_bulk_streams = options.max_bulk_streams
         self.progress: dict[int, tuple[int, bool]] = {}
         """By stream: up to where the peer has it, and whether its sending half is finished."""
@@ -74,9 +81,14 @@ class CreditedQuic(QuicConnection):
         receiver = stream.receiver
         assert isinstance(receiver, CreditedReceiver)
         receiver.consumed += count
-        stream.max_stream_data_local = receiver.consumed + self._stream_window
+        if (
+            receiver.highest_offset + USED_UP_BYTES >= stream.max_stream_data_local_sent
+            and receiver.consumed == receiver.starting_offset()
+        ):
+            receiver.used_up = True
+        stream.max_stream_data_local = receiver.consumed + self._stream_window.size
         announced = stream.max_stream_data_local_sent
-        if stream.max_stream_data_local - announced >= self._stream_window // 4:
+        if stream.max_stream_data_local - announced >= self._stream_window.size // 4:
             self._credit_due[stream_id] = stream
             return True
         return due
@@ -95,6 +107,11 @@ class CreditedQuic(QuicConnection):
     def unconsumed_bytes(self) -> int:
         """Bytes received that the program has not consumed."""
         return self._local_max_data.used - self._consumed
+
+    @property
+    def flow_windows(self) -> FlowWindows:
+        """What the peer is let send ahead of the program."""
+        return FlowWindows(self._stream_window.size, self._connection_window.size)
 
     # --- What the streams call (StreamOwner) --------------------------------------------------
 
@@ -148,30 +165,45 @@ class CreditedQuic(QuicConnection):
 
     def _adopt(self, stream: QuicStream) -> None:
         stream.sender = ReferencingSender(stream, self)
-        stream.receiver = CreditedReceiver(stream, self)
+        stream.receiver = CreditedReceiver(stream, self, Mark(self._received_at))
         self._streams_queue.clear()
+        stream_id = stream.stream_id or 0
+        is_ours = stream_is_client_initiated(stream_id) == self._is_client
+        if not is_ours and self._stream_window.size > stream.max_stream_data_local:
+            # What other streams have learned of the path.
+            stream.max_stream_data_local = self._stream_window.size
+            self._credit_due[stream_id] = stream
 
     # --- Windows ------------------------------------------------------------------------------
 
     def _add_connection_credit(self, count: int) -> None:
         self._consumed += count
-        self._local_max_data.value = self._consumed + self._connection_window
+        self._local_max_data.value = self._consumed + self._connection_window.size
 
     def _connection_credit_is_due(self) -> bool:
         limit = self._local_max_data
-        return limit.value - limit.sent >= self._connection_window // 4
+        return limit.value - limit.sent >= self._connection_window.size // 4
 
     def _stream_credit_is_due(self, limit: Limit) -> bool:
         return limit.value - limit.sent >= max(1, self._max_bulk_streams // 4)
 
-    def _write_window_frames(self, builder: QuicPacketBuilder) -> None:
+    def _write_window_frames(
+        self, builder: QuicPacketBuilder, now: float, round_trip: float | None
+    ) -> None:
         if self._connection_credit_is_due():
+            limit = self._local_max_data
+            used_up = limit.used + USED_UP_BYTES >= limit.sent
+            if self._connection_window.announced(
+                self._mark, self._consumed, now, round_trip, used_up=used_up
+            ):
+                self._add_connection_credit(0)
             self._write_limit_frame(builder, self._local_max_data)
         if self._stream_credit_is_due(self._local_max_streams_uni):
             self._write_limit_frame(builder, self._local_max_streams_uni)
         while self._credit_due:
             stream_id, stream = next(iter(self._credit_due.items()))
             if not stream.receiver.is_finished:
+                self._grow_stream_window(stream, now, round_trip)
                 frame = builder.start_frame(
                     QuicFrameType.MAX_STREAM_DATA,
                     capacity=MAX_STREAM_DATA_FRAME_CAPACITY,
@@ -182,6 +214,18 @@ class CreditedQuic(QuicConnection):
                 frame.push_uint_var(stream.max_stream_data_local)
                 stream.max_stream_data_local_sent = stream.max_stream_data_local
             del self._credit_due[stream_id]
+
+    def _grow_stream_window(self, stream: QuicStream, now: float, round_trip: float | None) -> None:
+        receiver = stream.receiver
+        assert isinstance(receiver, CreditedReceiver)
+        window, used_up = self._stream_window, receiver.used_up
+        receiver.used_up = False
+        total = receiver.consumed
+        if window.announced(receiver.mark, total, now, round_trip, used_up=used_up):
+            stream.max_stream_data_local = receiver.consumed + window.size
+            # One stream at full rate is not to meet the connection's limit instead.
+            self._connection_window.grow_to(window.size * 3 // 2)
+            self._add_connection_credit(0)
 
     def _write_limit_frame(self, builder: QuicPacketBuilder, limit: Limit) -> None:
         frame = builder.start_frame(

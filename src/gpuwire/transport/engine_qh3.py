@@ -60,6 +60,7 @@ from gpuwire.transport.options import (
 )
 from gpuwire.transport.path import RoundTrip, RoundTrips
 from gpuwire.transport.trust import PinnedKey, Trust
+from gpuwire.transport.windows import FlowWindows
 
 FED_BYTES = 128 * 1024
 """Bulk bytes that the core holds unsent: 1 to 2 ms of sending."""
@@ -191,6 +192,11 @@ class Qh3Engine:
     def congestion_window_bytes(self) -> int:
         core = self._quic._core
         return 0 if core is None else int(core.congestion_window)
+
+    @property
+    def flow_windows(self) -> FlowWindows:
+        configuration = self._quic.configuration
+        return FlowWindows(configuration.max_stream_data, configuration.max_data)
 
     @property
     def bytes_per_second(self) -> float:

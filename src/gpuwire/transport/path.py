@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpuwire.telemetry.quantities import in_bytes, in_seconds
 from gpuwire.transport.offload import OffloadInfo
+from gpuwire.transport.windows import FlowWindows
 
 SMOOTHING = 1 / 8
 """RFC 9002 section 5.3."""
@@ -54,6 +55,11 @@ class RoundTrips:
         self._samples.append(seconds)
 
     @property
+    def recent(self) -> float | None:
+        """The shortest of the last 127."""
+        return min(self._samples, default=None)
+
+    @property
     def summary(self) -> RoundTrip:
         """All of it now."""
         if not self._samples:
@@ -78,6 +84,8 @@ class PathInfo:
     """UDP payload, both counts."""
     bytes_received: int
     congestion_window_bytes: int
+    windows: FlowWindows
+    """What this side lets the peer send beyond what the program has read."""
     packets_lost: int
     """Packets declared lost since the start, and sent again."""
     packets_sent: int
@@ -106,6 +114,11 @@ class PathInfo:
         return [
             *found,
             ("congestion window", in_bytes(self.congestion_window_bytes)),
+            (
+                "receive windows",
+                f"{in_bytes(self.windows.stream_bytes)} a stream, "
+                f"{in_bytes(self.windows.connection_bytes)} in all",
+            ),
             ("loss", f"{self.packets_lost:,} of {self.packets_sent:,} packets, {self.loss:.2%}"),
             ("datagrams", f"{self.datagram_bytes:,} bytes: {self.datagram_search}"),
             ("offload", f"{self.offload.state}: {self.offload.reason}".removesuffix(": ")),

@@ -17,6 +17,9 @@ Data = bytes | bytearray | memoryview
 WRITE_PIECE_BYTES = 256 * 1024
 """`write` queues a long buffer in such pieces, so that its acknowledged front is let go of."""
 
+HIGH_WATER_BYTES = 4 * 1024 * 1024
+"""`write` waits at no less than this, unless the options say so."""
+
 WHOLE_READ_BYTES = 1024 * 1024
 """`readexactly` waits for this much without taking any of it, so that cancelling loses nothing."""
 
@@ -30,8 +33,7 @@ class SendStream:
         self.id = stream_id
         self._engine = engine
         self._driver = driver
-        self._high_water = options.high_water_bytes
-        self._low_water = options.low_water_bytes
+        self._most_high_water = options.high_water_bytes
         self._written = 0
         self._acknowledged = 0
         self._is_finished = False
@@ -41,24 +43,22 @@ class SendStream:
     async def write(self, data: Data) -> None:
         """Sends `data`, any contiguous buffer, after everything written before.
 
-        Queues it in pieces and waits before each while `high_water_bytes` of the stream or more are
-        not acknowledged, until they are `low_water_bytes`: a slow path or reader holds the writer
-        back, and at most the high water mark and one piece (256 KiB) are under way on return. The
-        buffer is kept by reference, not copied: it must not change until it is acknowledged.
-        Concurrent writers of one stream are not ordered. Raises the connection's `close_cause`, or
+        Queues it in pieces and waits before each while 4 MiB of the stream are not acknowledged, or
+        twice the congestion window, at most `high_water_bytes`: a slow path or reader holds the
+        writer back, and so much and one piece (256 KiB) are under way on return. The buffer is
+        kept by reference, not copied: it must not change until it is acknowledged. Concurrent
+        writers of one stream are not ordered. Raises the connection's `close_cause`, or
         `StreamStopped` when the peer does not want more.
         """
         chunk = _as_bytes(data)
         size = len(chunk)
         if size <= WRITE_PIECE_BYTES:
-            if self._written - self._acknowledged >= self._high_water:
-                await self._wait_for(self._written - self._low_water)
+            await self._wait_for_room()
             self._queue(chunk)
             return
         view = memoryview(chunk)
         for start in range(0, size, WRITE_PIECE_BYTES):
-            if self._written - self._acknowledged >= self._high_water:
-                await self._wait_for(self._written - self._low_water)
+            await self._wait_for_room()
             self._queue(view[start : start + WRITE_PIECE_BYTES])
 
     def write_nowait(self, data: Data) -> None:
@@ -124,6 +124,16 @@ class SendStream:
             self._engine.send(self.id, chunk, end=False)
             self._driver.transmit_soon()
 
+    async def _wait_for_room(self) -> None:
+        under_way = self._written - self._acknowledged
+        if under_way < min(HIGH_WATER_BYTES, self._most_high_water):
+            return
+        # Half of it must still fill the path while the program is being woken.
+        wanted = max(HIGH_WATER_BYTES, 2 * self._engine.congestion_window_bytes)
+        high_water = min(wanted, self._most_high_water)
+        if under_way >= high_water:
+            await self._wait_for(self._written - high_water // 2)
+
     async def _wait_for(self, target: int) -> None:
         self._raise_failure()
         waiter = asyncio.get_running_loop().create_future()
@@ -160,6 +170,7 @@ class ReceiveStream:
         self._chunks: deque[bytes] = deque()
         self._head = 0  # how much of the first chunk is taken
         self._unread = 0
+        self._taken = 0
         self._is_ended = False
         self._is_stopped = False
         self._is_released = False
@@ -229,6 +240,16 @@ class ReceiveStream:
     def unread_bytes(self) -> int:
         """Bytes that have arrived and are not read."""
         return self._unread
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes that have been read, those of a `read_into` that failed included."""
+        return self._taken
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it has arrived, to its end, however much of it is read."""
+        return self._is_ended
 
     def handle_data(self, pieces: Sequence[bytes], *, end: bool) -> None:
         """The connection's call: the next bytes."""
@@ -301,6 +322,7 @@ class ReceiveStream:
             self._head = 0
 
     def _credit(self, count: int) -> None:
+        self._taken += count
         if self._engine.consume(self.id, count):
             self._driver.transmit_soon()
         if self._is_ended and not self._unread:
