@@ -54,8 +54,8 @@ class FrameOrigin:
 
     parent: TraceContext
     links: tuple[TraceContext, ...]
-    began_ns: int
-    """When its first work was recorded, since 1970."""
+    closed_ns: int
+    """When the batch closed, since 1970."""
 
 
 @dataclass(slots=True, eq=False)

@@ -36,7 +36,6 @@ class Tracing:
         self._facts = {"session": session, "device": device}
         self._noted: dict[TraceContext, None] = {}
         self._last: TraceContext | None = None
-        self._began_ns = 0
 
     def waiting(self, what: str, type_: TensorType | None = None) -> AbstractContextManager[None]:
         """A span around a wait of the program's: read, sync, upload."""
@@ -54,8 +53,6 @@ class Tracing:
         self._last = context = self._tracer.current()
         if context is None:
             return
-        if not self._noted:
-            self._began_ns = time.time_ns()
         # The last comes last, however often it came before.
         self._noted.pop(context, None)
         self._noted[context] = None
@@ -66,9 +63,8 @@ class Tracing:
         """The origin of a batch that closes; None where nothing of it was recorded in a span. What
         was held back for an op-graph, and goes out with nothing new, is its recorder's still."""
         noted, self._noted = tuple(self._noted), {}
-        if noted:
-            return FrameOrigin(noted[-1], noted[:-1], self._began_ns)
-        return None if self._last is None else FrameOrigin(self._last, (), time.time_ns())
+        parent = noted[-1] if noted else self._last
+        return None if parent is None else FrameOrigin(parent, noted[:-1], time.time_ns())
 
     def begin_frame(self, origin: FrameOrigin, number: int, tasks: int) -> Span:
         """The span of a frame that is about to be encoded."""
@@ -77,7 +73,7 @@ class Tracing:
             origin.parent,
             {**self._facts, "frame": number, "tasks": tasks},
             kind=PRODUCER,
-            at_ns=origin.began_ns,
+            at_ns=origin.closed_ns,
             links=origin.links,
         )
 

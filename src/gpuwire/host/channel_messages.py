@@ -47,6 +47,18 @@ class Tasks:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """The session's next `Tasks` belong to this span: see `telemetry.trace_context`. Not sent for
+    others."""
+
+    session: int
+    trace_high: int
+    trace_low: int
+    span: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
 class UploadChunk:
     """`size` bytes of an upload at `offset`, in a slot that the host hands back with `SlotFree`."""
 
@@ -253,6 +265,7 @@ ToHost = (
     Configure
     | OpenSession
     | Tasks
+    | Traced
     | UploadChunk
     | UploadBroken
     | Pull
@@ -287,7 +300,7 @@ _CLASSES: tuple[type[ChannelMessage], ...] = (
     *(Configure, OpenSession, Tasks, UploadChunk, UploadBroken, Pull, DownloadCancelled),
     *(RepliesWritten, EndSession, Ping, AskFacts, AskGraph, Stop, SlotFree),
     *(Ready, HostFailed, TasksTaken, Replies, UploadWanted, UploadRefused, DownloadReady),
-    *(DownloadChunk, DownloadBroken, SessionEnded, SessionBroken, Pong, Facts),
+    *(DownloadChunk, DownloadBroken, SessionEnded, SessionBroken, Pong, Facts, Traced),
 )
 
 LENGTH = struct.Struct("<I")

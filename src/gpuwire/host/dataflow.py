@@ -17,7 +17,7 @@ from gpuwire.errors import ExecutionError, GpuwireError, UnknownTensor
 from gpuwire.host.device import Device
 from gpuwire.host.tensors import Failure, Lease, MemoryAccount, Tensor, TensorTable
 from gpuwire.host.watching import SessionWatch
-from gpuwire.host.work import RunnableGraph, Stream, Work, is_view, split
+from gpuwire.host.work import FrameTrace, RunnableGraph, Stream, Work, is_view, split
 from gpuwire.ids import StreamId, TensorId
 from gpuwire.ir.operations import OpDef, Operation
 from gpuwire.ir.tensors import Scalar, TensorType
@@ -48,6 +48,8 @@ class Dataflow:
         self.account = account
         self.waiting = 0
         """Pieces of work that wait for an input."""
+        self.trace: FrameTrace | None = None
+        """Of the frame whose task is being run, if its client traces."""
         self.operations = Tally()
         """Those that were run for this session."""
         self._device = device
@@ -126,6 +128,7 @@ class Dataflow:
 
     def start(self, work: Work) -> None:
         """Runs work whose outputs have begun: now, or as soon as its inputs are there."""
+        work.trace = work.trace or self.trace
         self.when_ready(work.inputs, lambda: self._execute(work))
 
     def when_ready(self, inputs: Sequence[Tensor], callback: Callable[[], None]) -> None:
@@ -269,6 +272,13 @@ class Dataflow:
     # --- Running work ---
 
     def _execute(self, work: Work) -> None:
+        if work.trace is None:
+            self._execute_now(work)
+            return
+        with work.trace.working(work):
+            self._execute_now(work)
+
+    def _execute_now(self, work: Work) -> None:
         failed = work.failed_input
         if failed is not None:
             self._pass_on(work, failed)
@@ -362,6 +372,7 @@ class Dataflow:
 
     def _run_split(self, work: Work) -> None:
         for part in split(work, self._device.graphs):
+            part.trace = work.trace
             self.start(part)
 
     def _fail_op(

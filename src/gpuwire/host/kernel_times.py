@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from gpuwire.compute.completion import Completion
 from gpuwire.compute.server import WgpuServer
@@ -56,6 +58,16 @@ class _Timed:
         self.ended = time.time()
 
 
+class LaunchTold(Protocol):
+    """Somebody to whom each launch is told, with its time."""
+
+    def wants(self) -> bool:
+        """Whether the launch that is about to begin is to be timed."""
+
+    def launched(self, name: str, seconds: Completion[float]) -> None:
+        """A launch of a kernel of that name was queued; its time comes later."""
+
+
 class KernelTimes:
     """Times launches now and then, as the compute server's launch observer."""
 
@@ -64,6 +76,8 @@ class KernelTimes:
         """The session whose work is being run."""
         self._server = server
         self._is_wanted = False
+        self._is_observing = False
+        self._told: LaunchTold | None = None
         self._times: dict[str, _Times] = {}
         self._launches: dict[str, int] = {}
         """As of the last look."""
@@ -81,12 +95,27 @@ class KernelTimes:
     def stop(self) -> None:
         """Nobody watches any more. What is known is kept."""
         self._is_wanted = False
-        self._server.observe_launches(None)
+        self._observe(False)
         self._samples.clear()
+
+    @contextmanager
+    def told_to(self, told: LaunchTold) -> Iterator[None]:
+        """Times the launches of the block for somebody else than viewers."""
+        self._told = told
+        self._server.observe_launches(self)
+        try:
+            yield
+        finally:
+            self._told = None
+            self._server.observe_launches(self if self._is_observing else None)
 
     def before(self, kernel: Kernel, stream: int) -> None:
         """A kernel is about to be launched."""
         if self._server.capturing(stream):
+            return
+        if self._told is not None:
+            if self._told.wants():
+                self._token = self._server.start_profile_at_launch(stream)
             return
         times = self._times.get(kernel.name)
         if times is None:
@@ -107,10 +136,13 @@ class KernelTimes:
             return
         # Ended before any launch opened it where the launch failed: its completion says so.
         seconds = self._server.end_profile(stream, token)
+        if self._told is not None:
+            self._told.launched(kernel.name, seconds)
+            return
         self._open.append(_Timed(kernel.name, self.session, seconds))
         cost = time.perf_counter() - self._started
         pause = min(max(cost / SHARE, LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
-        self._server.observe_launches(None)
+        self._observe(False)
         asyncio.get_running_loop().call_later(pause, self._look_again)
 
     def samples(self) -> tuple[KernelSample, ...]:
@@ -138,7 +170,11 @@ class KernelTimes:
         times = self._times
         samples = [times[name].samples if name in times else 0 for name in self._launched()]
         self._fewest = min(samples, default=0)
-        self._server.observe_launches(self)
+        self._observe(True)
+
+    def _observe(self, wanted: bool) -> None:
+        self._is_observing = wanted
+        self._server.observe_launches(self if wanted else None)
 
     def _launched(self) -> Iterator[str]:
         """Kernels launched since the last look: others need no time."""

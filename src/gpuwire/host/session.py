@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpuwire.errors import GpuwireError, UnknownTensor
 from gpuwire.host.black_box import BlackBox
@@ -24,6 +25,7 @@ from gpuwire.host.watching import HostWatch, SessionFacts
 from gpuwire.host.work_counts import UntoldCounts
 from gpuwire.ids import RequestId
 from gpuwire.telemetry.snapshots import GraphDrawing, HostSessionSnapshot
+from gpuwire.telemetry.trace_context import TraceContext
 from gpuwire.wire.codec import decode_tasks, encode_reply
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
@@ -40,6 +42,10 @@ from gpuwire.wire.messages import (
     Task,
 )
 from gpuwire.wire.records import to_record
+
+if TYPE_CHECKING:
+    from gpuwire.host.tracing import HostTracing, OpenRequests, TracedFrame
+    from gpuwire.telemetry.otel import Span
 
 TURN_SECONDS = 0.002
 """How long one session works before the next has its turn."""
@@ -64,6 +70,7 @@ class Ends:
     limits: WireLimits
     graph_bounds: GraphBounds
     watch: HostWatch
+    tracing: HostTracing | None = None
 
 
 class HostSession:
@@ -90,9 +97,16 @@ class HostSession:
             self.number, device, self._dataflow, self._box, self._reply, ends.limits
         )
         self._dataflow.tensors.drop_other = self.face.drop
-        self._frames: deque[tuple[int, bytes, float]] = deque()
-        """Counts, bodies, and when they came if somebody watches. A frame is decoded when its turn
-        comes: tasks that wait as bytes take a tenth of the memory."""
+        self._frames: deque[tuple[int, bytes, float, TracedFrame | None]] = deque()
+        """Counts, bodies, when they came if somebody watches, spans if their client traces. A frame
+        is decoded when its turn comes: tasks that wait as bytes take a tenth of the memory."""
+        self._frames_added = 0
+        self._span: TraceContext | None = None
+        """That of the frame which comes next."""
+        self._trace: TracedFrame | None = None
+        """Of the frame that is being run."""
+        self._requests: OpenRequests | None = None
+        """Of those that are traced, and unanswered."""
         self._tasks: deque[Task] = deque()
         """Of the frame that is being run."""
         self._taken = 0
@@ -106,7 +120,16 @@ class HostSession:
     def add_frame(self, count: int, body: Payload) -> None:
         """Queues a frame's tasks."""
         arrived = time.time() if self._watch.probe.watched else 0.0
-        self._frames.append((count, bytes(body), arrived))
+        self._frames_added += 1
+        trace, span = None, self._span
+        if span is not None and self._ends.tracing is not None:
+            self._span = None
+            trace = self._ends.tracing.frame(span, self._frames_added, count)
+        self._frames.append((count, bytes(body), arrived, trace))
+
+    def trace_next(self, span: TraceContext) -> None:
+        """The frame that is added next belongs to a span."""
+        self._span = span
 
     @property
     def has_work(self) -> bool:
@@ -178,12 +201,16 @@ class HostSession:
 
     def _run_next_task(self) -> None:
         if not self._tasks:
-            count, body, self._watch.arrived = self._frames.popleft()
+            count, body, self._watch.arrived, self._trace = self._frames.popleft()
             self._watch.frame += 1
             self._tasks.extend(decode_tasks(body, count, self._ends.limits))
             self._taken += len(body)
         if self._tasks:
-            self._run(self._tasks.popleft())
+            task = self._tasks.popleft()
+            if self._trace is None:
+                self._run(task)
+            else:
+                self._run_traced(task, self._trace)
 
     def _report_taken(self) -> None:
         if self._taken >= TAKEN_STEP_BYTES and not self._closed:
@@ -216,6 +243,30 @@ class HostSession:
                     self._dataflow.tensors.drop(tensor_id)
             case _:
                 self.face.run(task)
+
+    def _run_traced(self, task: Task, trace: TracedFrame) -> None:
+        from gpuwire.host.tracing import OpenRequests, until_settled
+
+        self._requests = self._requests or OpenRequests()
+        span: Span | None = None
+        match task:
+            case RegisterTensor():
+                span = trace.task("upload", task.type)
+            case ReadTensor():
+                self._requests.begin(task.request, trace.task("read"))
+            case SyncStream():
+                self._requests.begin(task.request, trace.task("sync"))
+        self._dataflow.trace = trace
+        try:
+            self._run(task)
+        finally:
+            self._dataflow.trace = None
+            if not self._tasks:
+                trace.ended()
+        if isinstance(task, RegisterTensor) and span is not None:
+            tensor = self._dataflow.tensors.find(task.tensor)
+            if tensor is not None:
+                until_settled(span, tensor)
 
     def _read(self, task: ReadTensor) -> None:
         tensor = self._dataflow.tensors.find(task.tensor)
@@ -283,6 +334,9 @@ class HostSession:
         """Sends a reply with all others of this turn of the loop."""
         if self._closed:
             return
+        if self._requests:
+            failure = reply.error.message if isinstance(reply, Failed) else ""
+            self._requests.answered(getattr(reply, "request", None), failure)
         data = encode_reply(reply)
         if self._reply_bytes + len(data) > self._most_reply_bytes:
             self._send_replies()

@@ -50,7 +50,7 @@ class HostWatch:
         self.failures = 0
         self._server = server
         self._graphs = graphs
-        self._kernels = KernelTimes(server)
+        self.kernels = KernelTimes(server)
         self._other: Counter[str] = Counter()
         """Uploads, reads and syncs."""
         self._summaries: dict[int, GraphSummary] = {}
@@ -84,7 +84,7 @@ class HostWatch:
 
     def begin(self, session: int) -> float:
         """Work of a session is about to be run; the time, for `ran`."""
-        self._kernels.session = session
+        self.kernels.session = session
         return time.perf_counter()
 
     def ran(self, session: SessionWatch, work: Work, began: float) -> None:
@@ -105,13 +105,13 @@ class HostWatch:
     def watch(self, seconds: float) -> None:
         """Somebody watches for so long from now, at least."""
         if not self.probe.watched:
-            self._kernels.start()
+            self.kernels.start()
         self.probe.watch(time.monotonic(), seconds)
 
     def expire(self) -> None:
         """Ends the watch if nobody has renewed it."""
         if self.probe.expire(time.monotonic()):
-            self._kernels.stop()
+            self.kernels.stop()
             self._other.clear()
             self._summaries.clear()
             self._told_ops = None
@@ -136,8 +136,8 @@ class HostWatch:
             tuple(Count(kind, count) for kind, count in counts.items()),
             events,
             dropped,
-            self._kernels.samples(),
-            self._kernels.snapshots(),
+            self.kernels.samples(),
+            self.kernels.snapshots(),
             tuple(graph for facts in told for graph in facts.graphs),
             time.process_time(),
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gpuwire.errors import GpuwireError
 from gpuwire.host.node_graphs import NodeGraphs
@@ -58,6 +60,13 @@ class KnownGraph:
     runnable: RunnableGraph | None
 
 
+class FrameTrace(Protocol):
+    """A frame whose client traces."""
+
+    def working(self, work: Work) -> AbstractContextManager[None]:
+        """Around the running of a piece of its work."""
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """A graph on its way to be run."""
@@ -69,6 +78,8 @@ class Work:
     inputs: tuple[Tensor, ...]
     scalars: tuple[Scalar, ...]
     outputs: tuple[Tensor, ...]
+    trace: FrameTrace | None = None
+    """Where it is told, if its client traces."""
 
     @property
     def failed_input(self) -> Failure | None:

@@ -8,9 +8,10 @@ import os
 import socket
 import traceback
 from collections import deque
+from typing import TYPE_CHECKING
 
 from gpuwire.compute.submissions import Submission
-from gpuwire.config import Config
+from gpuwire.config import Config, LoggerConfig
 from gpuwire.errors import GpuwireError, ProtocolError
 from gpuwire.host.black_box import BlackBox
 from gpuwire.host.channel import Channel
@@ -34,6 +35,7 @@ from gpuwire.host.channel_messages import (
     SlotFree,
     Stop,
     Tasks,
+    Traced,
     UploadBroken,
     UploadChunk,
 )
@@ -48,8 +50,14 @@ from gpuwire.host.verdicts import verdict
 from gpuwire.host.watchdog import Watchdog
 from gpuwire.host.watching import HostWatch
 from gpuwire.ids import RequestId
+from gpuwire.telemetry.logs import open_logger
 from gpuwire.telemetry.plain import to_json
+from gpuwire.telemetry.trace_context import TraceContext
+from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.wire.limits import WireLimits
+
+if TYPE_CHECKING:
+    from gpuwire.host.tracing import HostTracing
 
 EXPIRED = 4
 """Exit code after a submission ran past its time limit."""
@@ -73,6 +81,7 @@ class Worker:
         self._graph_bounds = GraphBounds(0, 0)
         self._device: Device | None = None
         self._watch: HostWatch | None = None
+        self._tracing: HostTracing | None = None
         self._channel: Channel | None = None
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
@@ -89,6 +98,8 @@ class Worker:
             self._device.server.close()
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._tracing is not None:
+            self._tracing.close()
         return self._failure
 
     # --- Messages ---
@@ -104,6 +115,9 @@ class Worker:
         match message:
             case Tasks(number, count, body):
                 self._add_frame(number, count, body)
+            case Traced(number, high, low, span, flags):
+                if session := self._sessions.get(number):
+                    session.trace_next(TraceContext(high << 64 | low, span, flags))
             case SlotFree(slot):
                 self._slots.release(slot)
             case UploadChunk():
@@ -145,11 +159,21 @@ class Worker:
             return
         self._device = opened.device
         self._watch = HostWatch(opened.device.server, opened.device.graphs)
+        if config.server.tracing:
+            self._trace_frames(opened.device, self._watch)
         seconds = config.compute.watchdog_seconds
         if seconds:
             server = opened.device.server
             self._watchdog = Watchdog(server, seconds, lambda stuck: self._expired(stuck, seconds))
         self._send(Ready(opened.adapters, pack_devices((opened.info,))))
+
+    def _trace_frames(self, device: Device, watch: HostWatch) -> None:
+        from gpuwire.host.tracing import HostTracing
+
+        logger = open_logger(LoggerConfig(level="basic", stderr=True), "traces")
+        tracer = open_tracer(True, "gpuwire-device-host", logger, key="server.tracing")
+        assert tracer is not None
+        self._tracing = HostTracing(tracer, watch.kernels, device.server.timing_method.value)
 
     def _open_session(self, opening: OpenSession) -> None:
         assert self._device is not None and self._channel is not None and self._watch is not None
@@ -165,6 +189,7 @@ class Worker:
             self._limits,
             self._graph_bounds,
             self._watch,
+            self._tracing,
         )
         session = self._sessions[opening.session] = HostSession(opening, self._device, ends)
 

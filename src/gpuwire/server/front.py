@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuwire.config import Config, state_directory
 from gpuwire.errors import (
@@ -23,7 +24,11 @@ from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
 from gpuwire.server.watching import Sight, Watching, sight_of
 from gpuwire.telemetry.log_tail import LogTail
 from gpuwire.telemetry.logs import open_logger
+from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.transport import Identity, Listener, Ticket, TransportOptions, listen
+
+if TYPE_CHECKING:
+    from gpuwire.telemetry.otel import Tracer
 
 FIRST_ADAPTERS = 4
 """With so many that do not work, it is not the adapters."""
@@ -70,6 +75,7 @@ class Server:
         self.watching = Watching(self._devices, self._roster, log, server_name())
         """What this server tells whoever watches it."""
         self._reception: Reception | None = None
+        self._tracer: Tracer | None = None
         self._listener: Listener | None = None
         self._ticket: Ticket | None = None
         self._stopped = False
@@ -102,6 +108,9 @@ class Server:
         running then.
         """
         identity, secret = self._open_state()
+        self._tracer = open_tracer(
+            self.config.server.tracing, "gpuwire-server", self._logger, key="server.tracing"
+        )
         try:
             # The port first: that it is taken is known at once, devices take a second or more.
             reception = await self._listen(identity)
@@ -134,6 +143,8 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
         await asyncio.gather(*(device.stop() for device in self._started))
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
         self._logger.basic("stopped")
 
     def _open_state(self) -> tuple[Identity, str | None]:
@@ -198,7 +209,13 @@ class Server:
     async def _listen(self, identity: Identity) -> Reception:
         remote = self.config.remote
         reception = Reception(
-            self.config, self._admission, self._devices, self._logger, self._roster, self.watching
+            self.config,
+            self._admission,
+            self._devices,
+            self._logger,
+            self._roster,
+            self.watching,
+            self._tracer,
         )
         self._reception = reception
         silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds

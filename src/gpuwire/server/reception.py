@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from gpuwire.config import Config
 from gpuwire.errors import ConnectionClosed, DeviceLost, GpuwireError, LinkLost
@@ -34,6 +35,10 @@ from gpuwire.wire.messages import (
     Welcome,
 )
 from gpuwire.wire.session import ServerSession
+
+if TYPE_CHECKING:
+    from gpuwire.server.tracing import FrameTracing
+    from gpuwire.telemetry.otel import Tracer
 
 HELLO_SECONDS = 10.0
 """A connection that has not said Hello after so long is closed."""
@@ -68,6 +73,7 @@ class Reception:
         logger: Logger,
         roster: Roster,
         watching: Watching,
+        tracer: Tracer | None = None,
     ) -> None:
         self._config = config
         self._admission = admission
@@ -75,6 +81,7 @@ class Reception:
         self._logger = logger
         self._roster = roster
         self._watching = watching
+        self._tracer = tracer
         self._limits = wire_limits(config.server)
         self._server_name = server_name()
         self._sessions: dict[asyncio.Task[None], Session] = {}
@@ -173,6 +180,8 @@ class Reception:
             ) from None
         session = Session(caller.link, host, device.index, self._config.remote.heartbeat_seconds)
         identity = SessionId(secrets.token_bytes(16))
+        if self._tracer is not None:
+            session.tracing = _frame_tracing(self._tracer, identity, device)
         welcome = self._welcome(caller, identity, max_upload, max_memory)
         name = f"session {identity.hex()[:8]}"
         self._logger.basic(
@@ -262,6 +271,12 @@ class Reception:
         except (GpuwireError, TimeoutError):
             # It does not take the message: closing the connection is all that is left.
             return
+
+
+def _frame_tracing(tracer: Tracer, session: SessionId, device: ServedDevice) -> FrameTracing:
+    from gpuwire.server.tracing import FrameTracing
+
+    return FrameTracing(tracer, session.hex()[:8], device.index)
 
 
 def _microseconds() -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpuwire.errors import DeviceLost, GpuwireError, LimitBreached, LinkLost, ProtocolError
 from gpuwire.host.channel_messages import (
@@ -30,6 +31,9 @@ from gpuwire.transport import Connection, PathInfo, Stream
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import Close, Heartbeat, HeartbeatReply, Message, TaskFrame
 from gpuwire.wire.session import ServerSession
+
+if TYPE_CHECKING:
+    from gpuwire.server.tracing import FrameTracing
 
 READ_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 8 * 1024 * 1024
@@ -75,6 +79,8 @@ class Session:
         self._host = host
         self._device = device
         self._heartbeat_seconds = heartbeat_seconds
+        self.tracing: FrameTracing | None = None
+        """Where frames that clients trace are told; set before `run`."""
         self._writer = ControlWriter(link.control.writer, self._replies_written)
         self._ending: asyncio.Future[GpuwireError | None] = (
             asyncio.get_running_loop().create_future()
@@ -190,11 +196,24 @@ class Session:
             case TaskFrame(count=count, tasks=body):
                 self._backlog += len(body)
                 self._tasks += count
-                self._host.send(Tasks(self._number, count, body))
+                if message.traceparent and self.tracing is not None:
+                    self._take_traced(message, self.tracing)
+                else:
+                    self._host.send(Tasks(self._number, count, body))
             case Heartbeat(number):
                 self._writer.send(self._link.wire.send(HeartbeatReply(number)))
             case Close():
                 self.end(None)
+
+    def _take_traced(self, frame: TaskFrame, tracing: FrameTracing) -> None:
+        from gpuwire.server.tracing import traced
+
+        span = tracing.begin(frame)
+        if span is not None:
+            self._host.send(traced(self._number, span))
+        self._host.send(Tasks(self._number, frame.count, frame.tasks))
+        if span is not None:
+            span.end()
 
     async def _accept_uploads(self) -> None:
         try:
