@@ -244,6 +244,8 @@ class Launcher:
         if group is None:
             uniform_page = None if uniform is None else uniform.block.page
             group = self._programs.bind(program, ranges, prepared.pages, uniform_page)
+        else:
+            program.groups.move_to_end(ranges)
         return group
 
     def _uniform(self, program: Program, params: bytes, stream: Stream) -> Uniform:

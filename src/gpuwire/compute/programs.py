@@ -8,6 +8,7 @@ source is changed to say the same; what a kernel may write stays as its `access`
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 
 from gpuwire.compute.memory.pages import Page
 from gpuwire.compute.native import (
@@ -31,7 +32,8 @@ from gpuwire.kernels.kernel import Kernel
 
 MAX_PROGRAMS = 8192
 MAX_GROUPS = 1024
-"""Of one program: a loop's working set is far below, and a group costs the library about 1 KiB."""
+"""Of one program: a loop's working set is far below, and a group costs the library about 1 KiB.
+Those that were not used for longest go first, of programs and of groups."""
 
 _READ_ONLY_STORAGE = re.compile(r"\bvar\s*<\s*storage\s*(?:,\s*read\s*)?>")
 _ERROR_PLACE = re.compile(r"wgsl:(\d+):\d+")
@@ -47,6 +49,7 @@ class Program:
         "failure",
         "group_pages",
         "groups",
+        "held",
         "immediate_bytes",
         "launches",
         "layout",
@@ -65,7 +68,9 @@ class Program:
         self.immediate_bytes = 0
         self.uniform_bytes = 0
         """Of its parameters: they are immediates or a uniform, or there are none."""
-        self.groups: dict[Ranges, Pointer] = {}
+        self.held = 0
+        """How often sequences that are bound hold it."""
+        self.groups: OrderedDict[Ranges, Pointer] = OrderedDict()
         self.group_pages: dict[Ranges, tuple[Page, ...]] = {}
         self.proven: tuple[int, ...] | None = None
         """Sizes of buffers, each the smallest, with which wgpu accepted a dispatch."""
@@ -94,13 +99,15 @@ class Programs:
         max_immediate_bytes: int,
         max_buffers: int,
         checked: bool,
+        max_programs: int = MAX_PROGRAMS,
     ) -> None:
         self._device = device
         self._features = features
         self._max_immediate_bytes = max_immediate_bytes
         self._max_buffers = max_buffers
         self._checked = checked
-        self._programs: dict[Kernel, Program] = {}
+        self._max_programs = max_programs
+        self._programs: OrderedDict[Kernel, Program] = OrderedDict()
         self._layouts: dict[tuple[int, bool], Pointer] = {}
 
     def __del__(self) -> None:
@@ -111,10 +118,16 @@ class Programs:
         """The kernel's program; one that does not compile has a `failure`, found out once."""
         program = self._programs.get(kernel)
         if program is None:
-            if len(self._programs) >= MAX_PROGRAMS:
-                self._drop(next(iter(self._programs)))
+            if len(self._programs) >= self._max_programs:
+                self._drop_oldest()
             program = self._programs[kernel] = self._compile(kernel)
+        else:
+            self._programs.move_to_end(kernel)
         return program
+
+    def knows(self, kernel: Kernel) -> bool:
+        """Whether the kernel has been compiled, or was tried to be."""
+        return kernel in self._programs
 
     def launch_counts(self) -> dict[str, int]:
         """Launches by kernel, of those whose programs are kept; those of one name together."""
@@ -157,6 +170,17 @@ class Programs:
         """Forget a kernel and its bind groups; what is encoded or captured with it goes on."""
         if kernel in self._programs:
             self._drop(kernel)
+
+    def _drop_oldest(self) -> None:
+        """Forget the program that was not asked for for longest. Those of sequences that are bound
+        run without being asked for; they go last."""
+        programs = self._programs
+        for _ in range(len(programs)):
+            kernel = next(iter(programs))
+            if not programs[kernel].held:
+                break
+            programs.move_to_end(kernel)
+        self._drop(next(iter(programs)))
 
     def _drop(self, kernel: Kernel) -> None:
         program = self._programs.pop(kernel)

@@ -165,6 +165,7 @@ class SequenceLauncher:
             except LaunchError:
                 return None
         bound = binding.bound
+        bound.names = tuple(dict.fromkeys(program.name for program in bound.programs))
         bound.pages = {block.page for block in places}
         bound.pages.update(uniform.block.page for uniform in bound.uniforms)
         for page in bound.pages:
@@ -220,7 +221,7 @@ class _Binding:
     """A bound sequence in the making. Leaves out what would set what is set already."""
 
     def __init__(self) -> None:
-        self.bound = BoundSequence([], [])
+        self.bound = BoundSequence()
         self._program: Program | None = None
         self._group: tuple[Pointer, Uniform | None] | None = None
         self._immediates: bytes | None = None
@@ -236,8 +237,7 @@ class _Binding:
     ) -> None:
         """One launch more."""
         bound = self.bound
-        bound.hold(group, uniform)
-        bound.programs.append(program)
+        bound.hold(program, group, uniform)
         same_program = program is self._program
         same_group = same_program and (group, uniform) == self._group
         size = program.immediate_bytes

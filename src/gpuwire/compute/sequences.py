@@ -65,11 +65,12 @@ class BoundSequence:
 
     __slots__ = ("groups", "names", "owned", "pages", "programs", "runs", "steps", "uniforms")
 
-    def __init__(self, steps: list[BoundStep], programs: list[Program]) -> None:
-        self.steps = steps
-        self.programs = programs
+    def __init__(self) -> None:
+        self.steps: list[BoundStep] = []
+        self.programs: list[Program] = []
         """Of each launch."""
-        self.names = tuple(dict.fromkeys(program.name for program in programs))
+        self.names: tuple[str, ...] = ()
+        """Of its kernels, in order of first launch."""
         self.groups: list[Pointer] = []
         self.uniforms: list[Uniform] = []
         self.pages: set[Page] = set()
@@ -78,8 +79,10 @@ class BoundSequence:
         self.runs = 0
         """Not yet counted as launches of the programs."""
 
-    def hold(self, group: Pointer, uniform: Uniform | None) -> None:
-        """Keep what a step uses, whatever becomes of the caches it is from."""
+    def hold(self, program: Program, group: Pointer, uniform: Uniform | None) -> None:
+        """Keep what a launch uses, whatever becomes of the caches it is from."""
+        self.programs.append(program)
+        program.held += 1
         lib.wgpuBindGroupAddRef(group)
         self.groups.append(group)
         if uniform is not None:
@@ -94,6 +97,8 @@ class BoundSequence:
                 program.launches += runs
 
     def __del__(self) -> None:
+        for program in self.programs:
+            program.held -= 1
         for group in self.groups:
             lib.wgpuBindGroupRelease(group)
         for uniform in self.uniforms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -32,17 +33,27 @@ Operand = Placed | ScalarRef
 """A tensor of the plan, or a scalar that each run brings along."""
 
 
-class KernelCache:
-    """One kernel for each thing that kernels are generated for, made at its first use."""
+MAX_KERNELS = 8192
+"""As many as the compute server keeps compiled."""
 
-    def __init__(self) -> None:
-        self._kernels: dict[Hashable, Kernel] = {}
+
+class KernelCache:
+    """One kernel for each thing that kernels are generated for, made at its first use. Beyond
+    `max_kernels` the one that was not asked for for longest goes; plans keep theirs."""
+
+    def __init__(self, max_kernels: int = MAX_KERNELS) -> None:
+        self._max_kernels = max_kernels
+        self._kernels: OrderedDict[Hashable, Kernel] = OrderedDict()
 
     def kernel(self, key: Hashable, generate: Callable[[], Kernel]) -> Kernel:
         """The kernel of `key`, generated if it is new."""
         kernel = self._kernels.get(key)
         if kernel is None:
+            if len(self._kernels) >= self._max_kernels:
+                self._kernels.popitem(last=False)
             kernel = self._kernels[key] = generate()
+        else:
+            self._kernels.move_to_end(key)
         return kernel
 
     def __len__(self) -> int:

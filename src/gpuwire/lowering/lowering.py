@@ -17,7 +17,7 @@ from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
-from gpuwire.lowering.builder import KernelCache
+from gpuwire.lowering.builder import MAX_KERNELS, KernelCache
 from gpuwire.lowering.counting import Tally
 from gpuwire.lowering.describing import described
 from gpuwire.lowering.facts import DeviceFacts, device_facts
@@ -44,15 +44,17 @@ class Lowering:
         facts: DeviceFacts | None = None,
         max_graphs: int = MAX_GRAPHS,
         max_layouts: int = MAX_LAYOUTS,
+        max_kernels: int = MAX_KERNELS,
         fuse: bool = True,
     ) -> None:
         """`facts`: what planning assumes of the device; its adapter's own properties unless given.
         `fuse`: whether the nodes of a graph may share kernels.
-        `max_graphs`, `max_layouts`: how many plans are kept."""
+        `max_graphs`, `max_layouts`, `max_kernels`: how many plans and kernels are kept; the least
+        recently used go."""
         self._server = server
         self._facts = facts or device_facts(server.utilities().properties)
         self._fuse = fuse
-        self._kernels = KernelCache()
+        self._kernels = KernelCache(max_kernels)
         self._plans = PlanCache(max_graphs, max_layouts)
         self.operations = Tally()
         """Operations executed so far, by class: fused, and unfused."""
@@ -67,7 +69,7 @@ class Lowering:
 
     @property
     def kernel_count(self) -> int:
-        """Kernels generated so far."""
+        """Kernels that are kept."""
         return len(self._kernels)
 
     @property
@@ -116,10 +118,15 @@ class Lowering:
         at once and that cannot be split, `UnsupportedDType`, `OutOfMemory`) are raised at the
         call; those of device work taint the outputs, as the compute server's contract says.
         """
-        found = tuple([value.type for value in inputs])
-        if found != graph.inputs:
-            raise ArgumentError(f"the graph takes {_listed(graph.inputs)}, not {_listed(found)}")
-        plan = self._plan(graph, tuple([(value.strides, value.offset) for value in inputs]))
+        lies = [(value.type, value.strides, value.offset) for value in inputs]
+        plan = self._plans.again(graph, lies)
+        if plan is None:
+            found = tuple([value.type for value in inputs])
+            if found != graph.inputs:
+                wanted = _listed(graph.inputs)
+                raise ArgumentError(f"the graph takes {wanted}, not {_listed(found)}")
+            plan = self._plan(graph, tuple([lie[1:] for lie in lies]))
+            self._plans.remember(graph, lies, plan)
         result = plan.run(self._server, inputs, scalars, stream)
         self.operations.add(plan.counts)
         if tally is not None:

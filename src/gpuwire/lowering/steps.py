@@ -159,7 +159,7 @@ def _array(data: memoryview, type_: TensorType) -> Array:
     return np.frombuffer(data, type_.dtype.numpy).reshape(type_.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SequenceStep:
     """Steps on the device that stand side by side: queued in one call where the compute server
     takes them so, else each by itself."""
@@ -170,25 +170,31 @@ class SequenceStep:
     """For each launch that takes some of a run's scalars: what makes its parameter words."""
     released: tuple[int, ...]
     """Slots that nothing behind these steps needs."""
+    _last: tuple[Scalar, ...] = ()
+    _words: Sequence[bytes] = ()
+    """Those of the last run: scalars that stay the same are the same tuple."""
 
     def run(self, run: Run) -> None:
         """Allocate and launch."""
         handles = run.handles
         sequence = self.sequence
         if sequence is not None:
-            scalars = run.scalars
-            brought = [
-                makers[0](scalars)
-                if len(makers) == 1
-                else b"".join([make(scalars) for make in makers])
-                for makers in self.scalars
-            ]
-            if run.server.launch_sequence(sequence, handles, brought, run.stream):
+            words = self._words_of(run.scalars) if self.scalars else ()
+            if run.server.launch_sequence(sequence, handles, words, run.stream):
                 for slot in self.released:
                     handles[slot] = None
                 return
         for step in self.steps:
             step.run(run)
+
+    def _words_of(self, scalars: Sequence[Scalar]) -> Sequence[bytes]:
+        """What each launch is brought."""
+        if scalars is self._last:
+            return self._words
+        words = [b"".join([make(scalars) for make in makers]) for makers in self.scalars]
+        if isinstance(scalars, tuple):
+            self._last, self._words = scalars, words
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +247,10 @@ class Plan:
         return self._values(run)
 
     def _values(self, run: Run) -> tuple[Value, ...]:
+        handles = run.handles
         return tuple(
-            Value(run.handle(output.slot), output.type, output.strides, output.offset)
-            for output in self.outputs
+            [
+                Value(handles[output.slot], output.type, output.strides, output.offset)  # type: ignore[arg-type]
+                for output in self.outputs
+            ]
         )

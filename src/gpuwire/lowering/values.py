@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from gpuwire.compute.handles import Handle
 from gpuwire.ir.tensors import TensorType, row_major_strides
 
+Lie = tuple[TensorType, tuple[int, ...], int]
+"""How a tensor lies in its memory: type, strides and offset, both in elements."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False)
 class Value:
     """A tensor on the device: type, and where element (0, …, 0) and the others lie in the handle.
 
     `strides` (one for each dimension, may be zero or negative) and `offset` are in elements of
-    the type, counted from the handle's first byte.
+    the type, counted from the handle's first byte. Not to be changed; a frozen class would cost
+    twice as much to make, and each run makes its results.
     """
 
     handle: Handle

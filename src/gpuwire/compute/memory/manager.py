@@ -79,6 +79,9 @@ class MemoryManager:
             )
             for pool in layout
         )
+        self._smallest = self._sliced[0]
+        self._by_size = config.persistent_memory in ("enabled", "disabled")
+        """Whether automatic allocations are by size alone."""
         self._persistent = PersistentPool("persistent", source)
         self._direct = DirectPool("direct", source)
         self._pools: tuple[Pool, ...] = (self._persistent, *self._sliced, self._direct)
@@ -89,7 +92,12 @@ class MemoryManager:
             raise ArgumentError(f"an allocation of {size} bytes: at least 1 is needed")
         if self.released:
             self.take_in()
-        block = self._reserve((size + self._alignment_mask) & ~self._alignment_mask)
+        padded = (size + self._alignment_mask) & ~self._alignment_mask
+        pool = self._smallest
+        if padded <= pool.max_slice and self._by_size and self.mode is AllocationMode.AUTOMATIC:
+            block = pool.reserve(padded)
+        else:
+            block = self._reserve(padded)
         usage = block.pool.usage
         usage.blocks += 1
         usage.block_bytes += block.size
