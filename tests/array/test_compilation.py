@@ -505,15 +505,19 @@ def test_what_is_no_plain_function_is_refused() -> None:
         gw.compile(3)  # type: ignore[call-overload]
 
 
-def test_a_graph_beyond_the_limits_says_so(make: Make) -> None:
+def test_a_function_too_large_for_one_graph_shows_its_parts(make: Make) -> None:
     @gw.compile
     def f(x: gw.Array) -> gw.Array:
         for _ in range(5000):
             x = x + 1.0
         return x
 
-    with pytest.raises(ArgumentError, match="5000 operations; the most is 4096"):
-        f(make([1.0]))
+    same(f(make([1.0])), [5001.0])
+    lines = f.lower(make([1.0])).op_graph.splitlines()
+    assert len(lines) == 1 + 1 + 5000 + 2
+    assert lines[2] == "-- part 1 of 2: %0 to %4095 --"
+    assert lines[3 + 4096] == "-- part 2 of 2: %4096 to %4999 --"
+    assert lines[4 + 4096].startswith("%4096 ")
 
 
 # --- Bounds, threads, text -------------------------------------------------------------------

@@ -70,6 +70,49 @@ def test_a_call_is_one_small_task(server_ticket: str) -> None:
         assert np.isfinite(float(loss))
 
 
+def large(params: dict[str, gw.Array], x: gw.Array, n: float) -> tuple[gw.Array, gw.Array]:
+    """4,405 operations, more than one graph holds, with values that are made at the beginning and
+    read at the end, and an argument that is changed in the middle and at the end."""
+    early = x * n
+    for number in range(1100):
+        x = x + early
+        x = gw.where(x > 100.0, x - 99.0, x)
+        if number == 700:
+            params["w"] += x
+    params["w"] *= early
+    return x, early[1:]
+
+
+def test_a_function_larger_than_a_graph_runs_in_parts(dev: gw.Device) -> None:
+    compiled = gw.compile(large)
+    values = np.arange(3, dtype=np.float32)
+    plain, params = ({"w": gw.ones(3, device=dev)} for _ in range(2))
+    x = gw.asarray(values, device=dev)
+    held = []
+    for n in (0.5, 3.0):
+        old = params["w"][...]
+        before = np.asarray(old).copy()
+        wanted = [np.asarray(array) for array in large(plain, x, n)]
+        dev.sync()
+        sent = dev.stats()
+        found = compiled(params, x, n)
+        dev.sync()
+        runs = dev.stats().graph_executions - sent.graph_executions
+        parts = len(compiled.lower(params, x, n).op_graph.split("-- part ")) - 1
+        assert parts == 2
+        assert runs in (0, parts)  # None without the cache.
+        assert runs == 0 or dev.stats().tasks_sent - sent.tasks_sent <= parts + 3
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(np.asarray(one), other)
+        np.testing.assert_array_equal(np.asarray(params["w"]), np.asarray(plain["w"]))
+        np.testing.assert_array_equal(np.asarray(old), before)
+        del found, old, one
+        dev.sync()
+        held.append(dev.memory_report().session_bytes)
+    assert held[0] == held[1], "what crosses parts is gone with its last reader"
+    assert "part 2 of 2" in compiled.lower(params, x, 1.0).kernel_plan()
+
+
 def test_compiled_calls_between_ordinary_operations(dev: gw.Device) -> None:
     double = gw.compile(lambda x, n: (x * n, x + 1.0))
     x, wanted = gw.ones(3, device=dev), np.ones(3, np.float32)

@@ -129,10 +129,13 @@ class AsyncDevice(AsyncFace):
 
     async def describe_graph(self, graph: RecordedGraph) -> str:
         """As `Device.describe_graph`."""
-        reply: asyncio.Future[GraphDescribed] = asyncio.get_running_loop().create_future()
-        self._session.describe(graph, reply)
-        answer: GraphDescribed = await self._answer(reply, "plan")
-        return answer.text
+        plans = []
+        for part in graph.parts:
+            reply: asyncio.Future[GraphDescribed] = asyncio.get_running_loop().create_future()
+            self._session.describe(part, reply)
+            answer: GraphDescribed = await self._answer(reply, "plan")
+            plans.append(answer.text)
+        return graph.described(plans)
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment. The array is copied, whatever its

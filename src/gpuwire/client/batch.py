@@ -23,7 +23,7 @@ from gpuwire.wire.messages import DropTensors, RegisterTensor, Task
 BATCH_OVERHEAD_BYTES = 600
 """What a batch of four small tasks occupies in memory besides its encoded bytes."""
 
-_DROPS_PER_TASK = 4096
+DROPS_PER_TASK = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +78,8 @@ class TaskBatch:
     def frame_tasks(self) -> list[bytes]:
         """What a frame of this batch consists of. The drops go last: no use comes after them."""
         tasks = [task.encoded if isinstance(task, UploadTask) else task for task in self.tasks]
-        for start in range(0, len(self.dropped), _DROPS_PER_TASK):
-            ids = tuple(self.dropped[start : start + _DROPS_PER_TASK])
+        for start in range(0, len(self.dropped), DROPS_PER_TASK):
+            ids = tuple(self.dropped[start : start + DROPS_PER_TASK])
             tasks.append(encode_task(DropTensors(ids)))
         return tasks
 

@@ -165,8 +165,9 @@ class Device(SyncFace):
     def run_graph(
         self, graph: RecordedGraph, inputs: Sequence[Tensor], scalars: tuple[Scalar, ...]
     ) -> list[Tensor]:
-        """Records one run of a graph of `recorded_graph`, in one task: the server is told the graph
-        once. Inputs and scalars are of the graph's types. Raises as `record`."""
+        """Records one run of a graph of `recorded_graph`, in one task for each of its parts: the
+        server is told the graph once. Inputs and scalars are of the graph's types. Raises as
+        `record`."""
         tensors = self._recorder.run(self._stream(), graph, inputs, scalars)
         if self._session.held_bytes > HELD_BYTES_HIGH:
             self._wait_for_room()
@@ -175,10 +176,12 @@ class Device(SyncFace):
     def describe_graph(self, graph: RecordedGraph) -> str:
         """The plan by which the device runs a graph over contiguous arrays: its kernels in order.
         Waits. Raises what planning the graph raises, and as `read`."""
-        reply = ThreadReply()
-        self._session.describe(graph, reply)
-        answer: GraphDescribed = self._answer(reply, "plan")
-        return answer.text
+        replies = []
+        for part in graph.parts:
+            replies.append(ThreadReply())
+            self._session.describe(part, replies[-1])
+        answers: list[GraphDescribed] = [self._answer(reply, "plan") for reply in replies]
+        return graph.described([answer.text for answer in answers])
 
     def upload(self, array: HostArray) -> Tensor:
         """A tensor with the array's values at this moment; the array may be changed afterwards.

@@ -67,8 +67,8 @@ class DeviceFacts:
         return self._session.recorder.line(location)
 
     def recorded_graph(self, graph: OpGraph, locations: tuple[LocationId, ...]) -> RecordedGraph:
-        """A graph to be run by `run_graph`, its nodes recorded at `locations`. `ArgumentError` if
-        it is larger than a server takes."""
+        """A graph to be run by `run_graph`, its nodes recorded at `locations`. `ArgumentError` for
+        a node that is larger than a server takes."""
         return self._session.recorder.recorded(graph, locations)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwire.client.batch import Batches, BatchMark, Upload
+from gpuwire.client.batch import DROPS_PER_TASK, Batches, BatchMark, Upload
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.signatures import Signature
 from gpuwire.errors import UnexpectedMessage
@@ -75,7 +75,7 @@ class OpByOp:
         scalars: tuple[Scalar, ...],
         ids: Iterator[TensorId],
     ) -> tuple[tuple[TensorId, ...], bool]:
-        """A task for each node, and one that drops what is no output."""
+        """A task for each node, and those that drop what is no output."""
         made: list[TensorId] = []
         ready = False
 
@@ -94,9 +94,10 @@ class OpByOp:
             operation = Operation(node.definition, operands, made[-1], node.attributes, location)
             ready |= self._batches.add(RunOperation(stream, operation))
         outputs = tuple([made[output.index] for output in graph.graph.outputs])
-        temporaries = tuple(sorted(set(made).difference(outputs)))
-        if temporaries:
-            ready |= self._batches.add(DropTensors(temporaries))
+        temporaries = sorted(set(made).difference(outputs))
+        for start in range(0, len(temporaries), DROPS_PER_TASK):
+            dropped = tuple(temporaries[start : start + DROPS_PER_TASK])
+            ready |= self._batches.add(DropTensors(dropped))
         return outputs, ready
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:

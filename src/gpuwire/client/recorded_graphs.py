@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuwire.errors import ArgumentError
+from gpuwire.client.graph_parts import GraphPart, parted
 from gpuwire.ids import LocationId
-from gpuwire.ir.graphs import NodeSource, OpGraph
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.tensors import TensorType
-from gpuwire.wire.codec import encode_definition
-from gpuwire.wire.definitions import GraphDefinition
-from gpuwire.wire.limits import DEFAULT_LIMITS
+from gpuwire.wire.limits import DEFAULT_LIMITS, WireLimits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,25 +21,35 @@ class RecordedGraph:
     graph: OpGraph
     locations: tuple[LocationId, ...]
     """One for each node."""
-    definition: bytes
-    """Encoded."""
+    parts: tuple[GraphPart, ...]
+    """What is run, one after the other: one, unless it is too large for that."""
+    results: tuple[int, ...]
+    """Where its outputs are found after a run, in order: numbers among the values of its parts."""
     outputs: tuple[TensorType, ...]
     """The types of the tensors that a run makes."""
 
-
-def recorded_graph(number: int, graph: OpGraph, locations: tuple[LocationId, ...]) -> RecordedGraph:
-    """The graph, encoded. `ArgumentError` if it is larger than a server takes."""
-    most, most_bytes = DEFAULT_LIMITS.max_graph_nodes, DEFAULT_LIMITS.max_graph_bytes
-    for count, what in ((len(graph.nodes), "operations"), (len(graph.inputs), "arrays to take")):
-        if count > most:
-            raise ArgumentError(f"a graph of {count} {what}; the most is {most}: split it")
-    sources = [NodeSource(node.definition, node.operands, node.attributes) for node in graph.nodes]
-    outputs = tuple([output.index for output in graph.outputs])
-    encoded = encode_definition(GraphDefinition(graph.inputs, tuple(sources), outputs, locations))
-    if len(encoded) > most_bytes:
-        raise ArgumentError(
-            f"a graph of {len(graph.nodes)} operations takes {len(encoded)} bytes to tell; "
-            f"the most is {most_bytes}: split it"
+    def described(self, plans: Sequence[str]) -> str:
+        """The plans of all parts as one text."""
+        if len(self.parts) == 1:
+            return plans[0]
+        return "\n\n".join(
+            f"{self.part_title(number)}\n{plan}" for number, plan in enumerate(plans)
         )
-    types = tuple([graph.nodes[output].type for output in outputs])
-    return RecordedGraph(number, graph, locations, encoded, types)
+
+    def part_title(self, number: int) -> str:
+        """A part in a few words."""
+        part = self.parts[number]
+        return f"part {number + 1} of {len(self.parts)}: %{part.start} to %{part.end - 1}"
+
+
+def recorded_graph(
+    number: int,
+    graph: OpGraph,
+    locations: tuple[LocationId, ...],
+    limits: WireLimits = DEFAULT_LIMITS,
+) -> RecordedGraph:
+    """The graph, encoded, in as many parts as `limits` ask for. Each of its nodes must be an output
+    or read by another one. `ArgumentError` for an operation that is too large by itself."""
+    parts, results = parted(graph, locations, limits)
+    types = tuple([graph.nodes[output.index].type for output in graph.outputs])
+    return RecordedGraph(number, graph, locations, parts, results, types)

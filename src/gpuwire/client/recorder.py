@@ -173,8 +173,8 @@ class Recorder:
         return Tensor(tensor, signature.result, self)
 
     def recorded(self, graph: OpGraph, locations: tuple[LocationId, ...]) -> RecordedGraph:
-        """A graph for `run`, its nodes recorded at `locations`. `ArgumentError` if it is larger
-        than a server takes."""
+        """A graph for `run`, its nodes recorded at `locations`. `ArgumentError` for a node that is
+        larger than a server takes."""
         return recorded_graph(next(self._graph_numbers), graph, locations)
 
     def run(

@@ -20,12 +20,12 @@ from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.graph_cache import GraphCache
 from gpuwire.client.graph_cache.savings import Savings
+from gpuwire.client.graph_parts import GraphPart
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
-from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder, TaskSink
 from gpuwire.client.stats import CacheUse, ServerCounts, Stats
 from gpuwire.client.tensor import Tensor
@@ -283,11 +283,11 @@ class Session:
             self._pending.forget(request)
             raise
 
-    def describe(self, graph: RecordedGraph, completion: Completion) -> None:
-        """Asks for the plan by which the server runs a graph; `completion` gets a
+    def describe(self, part: GraphPart, completion: Completion) -> None:
+        """Asks for the plan by which the server runs a part of a graph; `completion` gets a
         `GraphDescribed`."""
         self.ask(
-            lambda request: DescribeGraph(request, graph.definition), GraphDescribed, completion
+            lambda request: DescribeGraph(request, part.definition), GraphDescribed, completion
         )
 
     def upload(

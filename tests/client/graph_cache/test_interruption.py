@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -10,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.graph_cache.replaying import IntegerServer, Program
+from gpuwire.client.recorded_graphs import recorded_graph
 from gpuwire.client.tensor import Tensor
+from gpuwire.ids import LocationId, StreamId
+from gpuwire.ir.attributes import NO_ATTRIBUTES
+from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, typed_graph
+from gpuwire.ir.operations import OPERATIONS
+from gpuwire.wire.limits import DEFAULT_LIMITS
 
 FILES = ("/graph_cache/", "/client/batch.py", "/wire/bindings.py")
 LINES = 50_000
@@ -92,3 +100,34 @@ def test_an_interruption_anywhere_leaves_everything_whole(line: int, again: int)
 def test_the_lines_interrupted_are_most_of_the_program() -> None:
     assert interrupted_program(LINES, 100) == 2
     assert interrupted_program(2 * LINES, 0) == 0
+
+
+def parts_interrupted(line: int) -> int:
+    """Runs a recorded graph of several parts, interrupted at that line; how often it was."""
+    program = Program(IntegerServer(graphs=2))
+    x = program.upload()
+    add = OPERATIONS["add"]
+    nodes = [NodeSource(add, (InputRef(0), InputRef(0)), NO_ATTRIBUTES)]
+    nodes += [NodeSource(add, (NodeRef(n), NodeRef(n // 2)), NO_ATTRIBUTES) for n in range(11)]
+    graph = typed_graph((x.type,), nodes, [11])
+    within = replace(DEFAULT_LIMITS, max_graph_nodes=4)
+    whole = recorded_graph(1, graph, (LocationId(1),) * 12, within)
+    assert len(whole.parts) > 2
+    program.recorder.run(StreamId(0), whole, [x], ())
+    interrupt = InterruptAt(line, 1 << 30)
+    with suppress(KeyboardInterrupt), interrupt:
+        program.recorder.run(StreamId(0), whole, [x], ())
+    (y,) = program.recorder.run(StreamId(0), whole, [x], ())
+    program.flush()
+    program.flush()
+    # At the very end nothing is open that could be taken back, and nobody has the result.
+    assert len(program.server.values) <= 3
+    assert {x.id, y.id} <= program.server.values.keys()
+    return interrupt.raised
+
+
+def test_an_interrupted_run_of_parts_leaves_none_of_its_values() -> None:
+    lines = 0
+    while parts_interrupted(lines):
+        lines += 1
+    assert lines > 100

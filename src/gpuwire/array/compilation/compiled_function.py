@@ -71,6 +71,8 @@ def compile(
       An argument that is returned is the caller's array itself.
     - A compiled function that is called inside another one becomes part of it.
     - It may be called on any thread.
+    - It may be of any length. One graph holds 4,096 operations and 96 KiB; a longer function is cut
+      into several, which run one after the other, each by a task of its own.
 
     Errors in shapes and types are raised at the line that wrote them, when it is traced. What fails
     on the device raises `ExecutionError` where a result is read, with the operation and its line in

@@ -25,7 +25,8 @@ class Lowered:
     def op_graph(self) -> str:
         """The op-graph as a table: for each node its operation, operands, type, and the line of the
         program that recorded it. `a0` is an array among the arguments, `c0` one from outside, `s0`
-        a number that is given or computed at each call; `*` marks what the graph gives back."""
+        a number that is given or computed at each call; `*` marks what the graph gives back. A
+        graph too large for one task has parts, which are run one after the other."""
         program = self._program
         outputs = {output.index for output in self.graph.outputs}
         rows = [("node", "operation", "operands", "type", "line")]
@@ -46,6 +47,10 @@ class Lowered:
             "  ".join([*(text.ljust(w) for text, w in zip(row, widths, strict=False)), row[4]])
             for row in rows
         ]
+        graph = program.graph
+        if graph is not None and len(graph.parts) > 1:
+            for number in range(len(graph.parts) - 1, -1, -1):
+                lines.insert(graph.parts[number].start + 1, f"-- {graph.part_title(number)} --")
         return "\n".join([self._head(), *(line.rstrip() for line in lines)])
 
     def kernel_plan(self) -> Any:

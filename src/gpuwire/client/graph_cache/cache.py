@@ -50,6 +50,8 @@ class _Closing:
     """What remains dead and not told."""
     drops: tuple[TensorId, ...]
     """What is dropped by itself."""
+    unclaimed: frozenset[TensorId] = frozenset()
+    """What a run of a recorded graph has made so far, and nobody holds yet."""
     graph: KnownGraph | None = None
     last: LastRun | None = None
 
@@ -81,6 +83,7 @@ class GraphCache:
         self._known = known or KnownGraphs()
         self._streams: dict[StreamId, Stream] = {}
         self._dead: set[TensorId] = set()
+        self._unclaimed: frozenset[TensorId] = frozenset()
         self._closing: tuple[_Closing, BatchMark] | None = None
         self._timer = BatchTimer(batches)
 
@@ -132,7 +135,7 @@ class GraphCache:
         ids: Iterator[TensorId],
     ) -> tuple[tuple[TensorId, ...], bool]:
         """Takes a run of a whole graph: what came before it on its stream, or makes its inputs, is
-        closed, and it is one task by itself."""
+        closed, and each of its parts is one task by itself."""
         stream = self._streams.get(stream_id)
         if stream is None:
             stream = self._new_stream(stream_id)
@@ -140,20 +143,11 @@ class GraphCache:
         if len(self._streams) > 1:
             ready |= self._close_makers(stream, inputs)
         self._drain()
-        numbers = tuple([output.index for output in graph.graph.outputs])
-        # Ops have tokens above 0, so no segment has the content of a recorded graph.
-        content: Content = ((-graph.number,), ())
-        known = self._known.find(content, 1)
-        is_new = known is None
-        if known is None:
-            id = self._known.new_id()
-            known = KnownGraph(id, content, 1, numbers, graph.definition)
-        outputs = tuple(islice(ids, len(numbers)))
-        end = len(stream.ops)
-        kept, drops = self._sort_dead(self._dead, stream, end, frozenset())
-        bindings = Bindings(outputs[0], inputs, outputs, (), scalars)
-        closing = _Closing(stream, end, None, kept, drops)
-        return outputs, self._run(known, bindings, closing, len(graph.locations), is_new) or ready
+        values = list(inputs)
+        for number in range(len(graph.parts)):
+            ready |= self._run_part(stream, graph, number, values, scalars, ids)
+        self._unclaimed = frozenset()
+        return tuple([values[result] for result in graph.results]), ready
 
     def add(self, task: Task, upload: Upload | None = None) -> bool:
         """Takes any other task; what must come before it is closed."""
@@ -219,10 +213,42 @@ class GraphCache:
             if self._batches.has_grown_since(mark):
                 self._commit(closing)
             self._closing = None
+        self._dead = self._dead | self._unclaimed
+        self._unclaimed = frozenset()
         for stream in self._streams.values():
             stream.interrupted()
 
     # --- Closing segments ---
+
+    def _run_part(
+        self,
+        stream: Stream,
+        graph: RecordedGraph,
+        number: int,
+        values: list[TensorId],
+        scalars: tuple[Scalar, ...],
+        ids: Iterator[TensorId],
+    ) -> bool:
+        """Sends a run of one part, and adds what it makes to `values`."""
+        part = graph.parts[number]
+        # Ops have tokens above 0, so no segment has the content of a recorded graph.
+        content: Content = ((-graph.number, number), ())
+        known = self._known.find(content, 1)
+        is_new = known is None
+        if known is None:
+            known = KnownGraph(self._known.new_id(), content, 1, part.nodes, part.definition)
+        outputs = tuple(islice(ids, len(part.nodes)))
+        end = len(stream.ops)
+        kept, drops = self._sort_dead(self._dead, stream, end, frozenset())
+        spent = tuple([values[value] for value in part.dropped])
+        first, last = part.scalars
+        bound = tuple([values[value] for value in part.inputs])
+        bindings = Bindings(outputs[0], bound, outputs, (), scalars[first:last])
+        unclaimed = self._unclaimed.difference(spent).union(outputs)
+        closing = _Closing(stream, end, None, kept, drops + spent, unclaimed)
+        ready = self._run(known, bindings, closing, part.end - part.start, is_new)
+        values.extend(outputs)
+        return ready
 
     def _close_streams(self) -> bool:
         ready = False
@@ -350,7 +376,8 @@ class GraphCache:
             known.bound_bytes = len(encoded) - len(known.definition)
         full = len(known.definition) + known.bound_bytes
         stream, end, match = closing.stream, closing.end, closing.match
-        closing = _Closing(stream, end, match, closing.dead, alone, known, last)
+        dead, unclaimed = closing.dead, closing.unclaimed
+        closing = _Closing(stream, end, match, dead, alone, unclaimed, known, last)
         ready = self._send(encoded, closing)
         self.savings.ran(known.id, ops, full, len(encoded), is_new=is_new)
         return ready
@@ -384,6 +411,7 @@ class GraphCache:
             stream.completed(closing.match, self._clock())
         stream.closed(closing.end)
         self._dead = closing.dead
+        self._unclaimed = closing.unclaimed
         if closing.graph is not None:
             closing.graph.last = closing.last
             self._known.ran(closing.graph)
