@@ -75,6 +75,12 @@ class Collector:
             assert found, f"wanted {names}, got {sorted({span.name for span in self._spans})}"
             return list(self._spans)
 
+    def wait_more(self, known: list[ToldSpan], seconds: float = 20.0) -> list[ToldSpan]:
+        """All spans so far, as soon as there are more than those."""
+        with self._more:
+            assert self._more.wait_for(lambda: len(self._spans) > len(known), seconds)
+            return list(self._spans)
+
     def _take(self, request: ExportTraceServiceRequest) -> None:
         with self._more:
             for resource in request.resource_spans:
