@@ -94,8 +94,10 @@ def _fused_kernels() -> Iterator[Kernel]:
     epilogue = MatmulEpilogue(loads, after, (Result(0, dt.float32), Result(3, dt.float32)))
     sides = OperandForm(dt.float32, True, False), OperandForm(dt.float32, False, False)
     yield matmul_kernel(MatmulSpec(*sides, dt.float32, 1, MIDDLE, epilogue))
-    direct = DirectMatmulSpec(dt.float32, dt.float32, dt.float32, 1, Block(4, 4), epilogue)
-    yield direct_matmul_kernel(direct)
+    for quads in (False, True):
+        forms = [replace(side, quads=quads) for side in sides]
+        direct = DirectMatmulSpec(*forms, dt.float32, 1, Block(4, 8), epilogue)
+        yield direct_matmul_kernel(direct)
     rows = RowProgram(
         (Load(dt.float32, LoadForm.STRIDED), Load(dt.float32, LoadForm.UNIFORM)),
         (

@@ -65,6 +65,27 @@ def test_strides_of_every_kind(kind: Machine) -> None:
     _check(kind, np.broadcast_to(left[0], (4, 33)), right[:, 3:9])
 
 
+@pytest.mark.parametrize("order", ("CC", "CF", "FC", "FF"))
+def test_operands_that_are_read_in_fours(kind: Machine, order: str) -> None:
+    """Sides that are multiples of four, but not of the blocks that a lane computes."""
+    left = (
+        _matrix(dt.float32, (12, 20), 0) if order[0] == "C" else _matrix(dt.float32, (20, 12), 0).T
+    )
+    right = (
+        _matrix(dt.float32, (20, 24), 1) if order[1] == "C" else _matrix(dt.float32, (24, 20), 1).T
+    )
+    _check(kind, left, right)
+    _check(kind, left[4:, 8:], right[8:, 4:16])
+    _check(kind, left[2:, 6:], right[6:, 1:21])
+
+
+@pytest.mark.parametrize("dtype", (dt.uint8, dt.float16, dt.float64, dt.complex64), ids=str)
+def test_types_that_are_read_in_fours(kind: Machine, dtype: DType) -> None:
+    if dtype not in kind.lowering.dtypes:
+        pytest.skip(f"the adapter has no {dtype}")
+    _check(kind, _matrix(dtype, (8, 4), 0), _matrix(dtype, (4, 8), 1))
+
+
 def test_sums_longer_than_a_software_adapters_loops(machine: Machine) -> None:
     """llvmpipe ends the loops of an invocation after 65,535 rounds, and says nothing."""
     ones = np.ones((2, 70_001), np.float32)
