@@ -97,17 +97,20 @@ def configuration(remote: dict[str, Any], server: dict[str, Any]) -> Config:
 def shared_server(
     runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory, runtime_directory: None
 ) -> Iterator[Server]:
-    """A server that tests share which leave it as it was."""
-    yield from running(runner, configuration({}, {}), tmp_path_factory.mktemp("state"))
+    """A server that tests share which leave it as it was. It waits for no client that has lost its
+    link."""
+    config = configuration({"resume_grace_seconds": 0.0}, {})
+    yield from running(runner, config, tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")
 def strict_server(
     runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory, runtime_directory: None
 ) -> Iterator[Server]:
-    """The same with tight limits: two sessions, uploads of 6 MiB, silence of 1.5 s."""
+    """The same with tight limits: two sessions, uploads of 6 MiB, silence of 1.5 s, and 0.3 s for a
+    client that lost its link."""
     limits = {"max_sessions": 2, "max_upload_bytes": 6 * 1024 * 1024}
-    config = configuration({"heartbeat_seconds": 0.5}, limits)
+    config = configuration({"heartbeat_seconds": 0.5, "resume_grace_seconds": 0.3}, limits)
     yield from running(runner, config, tmp_path_factory.mktemp("state"))
 
 

@@ -17,11 +17,13 @@ class ControlWriter:
     """The writing side of a session's control stream.
 
     What the link does not take yet waits here; `queued` tells how much, so that the session stops
-    reading new work from a client that does not read its replies.
+    reading new work from a client that does not read its replies. It belongs to one link: what that
+    does not take any more is not lost, since the session keeps frames until they are acknowledged.
     """
 
     def __init__(self, stream: SendStream, written: Callable[[int], None]) -> None:
-        """`written` is called with the `credit` of each piece that the transport took."""
+        """`written` is called with the `credit` of each piece, once: when the transport took it, or
+        when the link is given up."""
         self._stream = stream
         self._written = written
         self._queue: deque[tuple[bytes, int]] = deque()
@@ -37,9 +39,10 @@ class ControlWriter:
             try:
                 self._stream.write_nowait(data)
             except GpuwireError:
-                # The reading side learns of the same loss and ends the session.
+                # The reading side learns of the same loss, and the session of it.
                 return
-            self._written(credit)
+            finally:
+                self._written(credit)
             return
         self._queue.append((data, credit))
         self.queued += len(data)
@@ -61,16 +64,24 @@ class ControlWriter:
         """Drops what waits."""
         if self._draining is not None:
             self._draining.cancel()
+        self._drop()
 
     async def _drain(self) -> None:
         try:
             while self._queue:
-                data, credit = self._queue.popleft()
+                data, credit = self._queue[0]
                 await self._stream.write(data)
+                self._queue.popleft()
                 self.queued -= len(data)
                 self._written(credit)
         except GpuwireError:
             # As in `send`.
-            self._queue.clear()
+            self._drop()
         finally:
             self._draining = None
+
+    def _drop(self) -> None:
+        queue, self._queue = self._queue, deque()
+        self.queued = 0
+        for _, credit in queue:
+            self._written(credit)

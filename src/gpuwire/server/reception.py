@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import secrets
 import socket
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from gpuwire.config import Config
-from gpuwire.errors import ConnectionClosed, DeviceLost, GpuwireError, LinkLost
+from gpuwire.errors import ConnectionClosed, DeviceLost, GpuwireError, LinkLost, SessionLost
 from gpuwire.host.envelopes import wire_limits
 from gpuwire.ids import SessionId
 from gpuwire.server.admission import Admission, AdmissionRequest, Grant, tighter
+from gpuwire.server.attached_link import FAREWELL_SECONDS, AttachedLink, Link
 from gpuwire.server.roster import Present, Roster
-from gpuwire.server.session import FAREWELL_SECONDS, Link, Session
+from gpuwire.server.session import Session, SessionTimes
 from gpuwire.server.supervision import ServedDevice
 from gpuwire.server.watching import Sight, View, Watching, sight_of, told
 from gpuwire.telemetry.logs import Logger
 from gpuwire.transport import Connection, Stream
 from gpuwire.wire.messages import (
+    RESUME_KEY_BYTES,
     Close,
     Facts,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Message,
+    Resume,
+    Resumed,
     SessionLimits,
     Watch,
     Welcome,
@@ -45,6 +51,8 @@ HELLO_SECONDS = 10.0
 HELLO_READ_BYTES = 64 * 1024
 LISTING_SECONDS = 60.0
 """A connection that only asked for the devices is closed after so long without a word."""
+LOST_KEPT = 256
+"""Sessions that ended while their client was away, so that it can be told why if it comes back."""
 
 
 def server_name() -> str:
@@ -60,6 +68,23 @@ class _Caller:
     hello: Hello
     early: Sequence[Message]
     """What came behind the Hello in the same packet."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """A session that its client may come back to."""
+
+    session: Session
+    key: bytes
+    owner: str
+    """The token's name."""
+    name: str
+    max_upload: int
+    max_memory: int
+
+    def opens_for(self, resume: Resume, grant: Grant) -> bool:
+        """Whether a client proved that it is its own."""
+        return hmac.compare_digest(self.key, resume.key) and self.owner == grant.name
 
 
 class Reception:
@@ -84,8 +109,18 @@ class Reception:
         self._tracer = tracer
         self._limits = wire_limits(config.server)
         self._server_name = server_name()
-        self._sessions: dict[asyncio.Task[None], Session] = {}
+        self._times = SessionTimes(
+            config.remote.heartbeat_seconds, config.remote.resume_grace_seconds
+        )
+        self._sessions: dict[SessionId, _Known] = {}
+        self._lost: OrderedDict[SessionId, tuple[_Known, GpuwireError]] = OrderedDict()
+        """Those that ended while their client was away, and why."""
+        self._serving: set[asyncio.Task[None]] = set()
+        """One for each session."""
         self._receiving: set[asyncio.Task[None]] = set()
+        """One for each connection."""
+        self._on_links: set[asyncio.Task[None]] = set()
+        """Those of them that a session uses."""
         self._closing: GpuwireError | None = None
         self._open = asyncio.Event()
 
@@ -108,15 +143,14 @@ class Reception:
     async def close(self, reason: GpuwireError) -> None:
         """Tells every session why it ends, and returns when all have ended."""
         self._closing = reason
-        for task in tuple(self._receiving):
-            session = self._sessions.get(task)
-            if session is not None:
-                session.end(reason)
-            else:
-                # It has no session yet, or only asked for the devices.
-                task.cancel()
-        if self._receiving:
-            _, late = await asyncio.wait(self._receiving, timeout=2 * FAREWELL_SECONDS)
+        for known in self._sessions.values():
+            known.session.end(reason)
+        for task in self._receiving - self._on_links:
+            # It has no session yet, or only asked for the devices.
+            task.cancel()
+        under_way = self._receiving | self._serving
+        if under_way:
+            _, late = await asyncio.wait(under_way, timeout=2 * FAREWELL_SECONDS)
             for task in late:
                 task.cancel()
 
@@ -160,15 +194,22 @@ class Reception:
         address = caller.link.connection.path.address
         request = AdmissionRequest(hello.token, hello.device, hello.client, address)
         grant = await self._admission.authorize(request)
+        if hello.resume is not None:
+            await self._resume_session(caller, grant, hello.resume)
+            return
         if hello.device is None:
             self._logger.basic(f"devices listed: token {grant.name!r}, {hello.client} at {address}")
             await self._list_and_show(caller, sight_of(grant))
             return
         self._admission.check_device(grant, hello.device, len(self._devices))
-        with self._admission.counted(grant):
-            await self._open_session(caller, grant, self._devices[hello.device])
+        with contextlib.ExitStack() as stays:
+            stays.enter_context(self._admission.counted(grant))
+            await self._open_session(caller, grant, self._devices[hello.device], stays)
 
-    async def _open_session(self, caller: _Caller, grant: Grant, device: ServedDevice) -> None:
+    async def _open_session(
+        self, caller: _Caller, grant: Grant, device: ServedDevice, stays: contextlib.ExitStack
+    ) -> None:
+        """Opens a session, which goes on when this link is lost: `stays` lasts as long."""
         server, hello = self._config.server, caller.hello
         max_memory = tighter(server.max_memory_bytes, grant.limits.max_memory_bytes)
         max_upload = tighter(server.max_upload_bytes, grant.limits.max_upload_bytes)
@@ -178,27 +219,76 @@ class Reception:
             raise DeviceLost(
                 f"device {device.index} is being started anew; try again", device=device.index
             ) from None
-        session = Session(caller.link, host, device.index, self._config.remote.heartbeat_seconds)
         identity = SessionId(secrets.token_bytes(16))
+        key = secrets.token_bytes(RESUME_KEY_BYTES)
+        name = f"session {identity.hex()[:8]}"
+        session = Session(
+            host, device.index, self._times, lambda line: self._logger.basic(f"{name} {line}")
+        )
         if self._tracer is not None:
             session.tracing = _frame_tracing(self._tracer, identity, device)
-        welcome = self._welcome(caller, identity, max_upload, max_memory)
-        name = f"session {identity.hex()[:8]}"
+        known = _Known(session, key, grant.name, name, max_upload, max_memory)
+        welcome = self._welcome(caller, identity, known, key if self._times.grace else None)
+        attached = session.open(caller.link, welcome, caller.early, max_memory, max_upload)
         self._logger.basic(
             f"{name} opened: device {device.index}, token {grant.name!r}, {hello.client} at "
             f"{caller.link.connection.path.address}"
         )
+        self._sessions[identity] = known
+        about = Present(session, identity.hex()[:8], device.index, grant.name, hello.client)
+        serving = asyncio.create_task(self._serve_session(identity, known, about, stays.pop_all()))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        await self._stay_on(attached)
+
+    async def _serve_session(
+        self, identity: SessionId, known: _Known, about: Present, stays: contextlib.ExitStack
+    ) -> None:
+        """A session from its opening to its end, over one link after another."""
+        try:
+            with stays, self._roster.listed(about):
+                reason, freed = await known.session.run()
+        finally:
+            del self._sessions[identity]
+        if reason is not None and known.session.is_away:
+            self._lost[identity] = (known, reason)
+            if len(self._lost) > LOST_KEPT:
+                self._lost.popitem(last=False)
+        why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
+        self._logger.basic(f"{known.name} closed, {freed} bytes freed: {why}")
+
+    async def _resume_session(self, caller: _Caller, grant: Grant, resume: Resume) -> None:
+        """Goes on with a session over a new link; `SessionLost` for one that is not there, or not
+        this client's, which it must not learn."""
+        lost = self._lost.get(resume.session)
+        if lost is not None and lost[0].opens_for(resume, grant):
+            del self._lost[resume.session]
+            raise lost[1]
+        known = self._sessions.get(resume.session)
+        if known is None or not known.opens_for(resume, grant):
+            raise SessionLost(
+                "the server does not know this session: it was started anew, or the session was "
+                "ended before"
+            )
+
+        def welcome(resumed: Resumed) -> bytes:
+            return self._welcome(caller, resume.session, known, None, resumed)
+
+        attached = known.session.resume(caller.link, resume, welcome)
+        self._logger.basic(
+            f"{known.name} resumed: {caller.hello.client} at {caller.link.connection.path.address}"
+        )
+        await self._stay_on(attached)
+
+    async def _stay_on(self, attached: AttachedLink) -> None:
+        """Until the session uses the link no more."""
         task = asyncio.current_task()
         assert task is not None
-        self._sessions[task] = session
-        about = Present(session, identity.hex()[:8], device.index, grant.name, hello.client)
+        self._on_links.add(task)
         try:
-            with self._roster.listed(about):
-                reason, freed = await session.run(welcome, caller.early, max_memory, max_upload)
+            await attached.over.wait()
         finally:
-            del self._sessions[task]
-        why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
-        self._logger.basic(f"{name} closed, {freed} bytes freed: {why}")
+            self._on_links.discard(task)
 
     async def _list_and_show(self, caller: _Caller, sight: Sight) -> None:
         try:
@@ -218,7 +308,7 @@ class Reception:
         """Answers with the devices, then with heartbeats and with what a viewer wants to know,
         until the client leaves."""
         wire, control = caller.link.wire, caller.link.control
-        control.writer.write_nowait(self._welcome(caller, None, 0, 0))
+        control.writer.write_nowait(self._welcome(caller, None))
         messages, received = caller.early, _microseconds()
         view: View | None = None
         while not any(isinstance(message, Close) for message in messages):
@@ -246,13 +336,20 @@ class Reception:
         await self._say_goodbye(control, wire.close())
 
     def _welcome(
-        self, caller: _Caller, session: SessionId | None, max_upload: int, max_memory: int
+        self,
+        caller: _Caller,
+        session: SessionId | None,
+        known: _Known | None = None,
+        key: bytes | None = None,
+        resumed: Resumed | None = None,
     ) -> bytes:
         wire = caller.link.wire
         devices = tuple(device.info for device in self._devices)
-        # A lost link ends its session in this version, so the grace it has is none.
-        limits = SessionLimits(self._limits.max_frame_bytes, max_upload, max_memory, 0.0)
-        return wire.send(Welcome(wire.version, session, devices, limits, self._server_name))
+        upload, memory = (known.max_upload, known.max_memory) if known is not None else (0, 0)
+        limits = SessionLimits(self._limits.max_frame_bytes, upload, memory, self._times.grace)
+        return wire.send(
+            Welcome(wire.version, session, devices, limits, self._server_name, key, resumed)
+        )
 
     async def _refuse(self, link: Link, error: GpuwireError, client: str) -> None:
         self._logger.basic(

@@ -100,4 +100,5 @@ def _snapshot(present: Present) -> SessionSnapshot:
         facts.backlog_bytes,
         tensors=0,
         memory_bytes=0,
+        resumptions=facts.resumptions,
     )

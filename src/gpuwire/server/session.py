@@ -1,14 +1,18 @@
-"""One session in the front: frames to the device host, replies and tensor bytes back."""
+"""One session in the front: frames to the device host, replies and tensor bytes back.
+
+A session outlives its link: while the link is lost it waits for its client, keeps what is not
+acknowledged, and takes nothing from the host but what is on its way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuwire.errors import DeviceLost, GpuwireError, LimitBreached, LinkLost, ProtocolError
+from gpuwire.errors import DeviceLost, GpuwireError, LimitBreached, SessionLost
 from gpuwire.host.channel_messages import (
     ChannelMessage,
     DownloadBroken,
@@ -23,19 +27,24 @@ from gpuwire.host.channel_messages import (
     UploadWanted,
 )
 from gpuwire.host.envelopes import unpack_error
-from gpuwire.server.control_writer import ControlWriter
+from gpuwire.server.attached_link import AttachedLink, Link
 from gpuwire.server.device_host import DeviceHost
 from gpuwire.server.downloads import Downloads
 from gpuwire.server.uploads import Uploads
-from gpuwire.transport import Connection, PathInfo, Stream
-from gpuwire.wire.limits import WireLimits
-from gpuwire.wire.messages import Close, Heartbeat, HeartbeatReply, Message, TaskFrame
-from gpuwire.wire.session import ServerSession
+from gpuwire.transport import PathInfo
+from gpuwire.wire.messages import (
+    Close,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    Resume,
+    Resumed,
+    TaskFrame,
+)
 
 if TYPE_CHECKING:
     from gpuwire.server.tracing import FrameTracing
 
-READ_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 8 * 1024 * 1024
 """Task bytes that the host has not taken, or reply bytes that the link has not: above it the
 control stream is not read, and QUIC's flow control stops the client."""
@@ -43,19 +52,16 @@ HARD_LIMIT_BYTES = 8 * HIGH_WATER_BYTES
 """Above the high water a client is still read, but not beyond this, where what is waited for comes
 on the same stream: acknowledgements of replies, and the tasks of uploads, whose unread bytes
 would in the end leave no window to the uploads that the host waits for."""
-MISSED_HEARTBEATS = 3
-FAREWELL_SECONDS = 2.0
-"""How long a session's end waits for the client to have the last message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """The way to the client: one connection, its control stream, the conversation on it."""
+class SessionTimes:
+    """In seconds."""
 
-    connection: Connection
-    control: Stream
-    wire: ServerSession
-    limits: WireLimits
+    heartbeat: float
+    """How often the client is sent one; it may be silent for three of them."""
+    grace: float
+    """How long a session whose link is lost waits for its client; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,121 +74,182 @@ class LinkFacts:
     frames_out: int
     tasks: int
     backlog_bytes: int
+    resumptions: int
     path: PathInfo
+    """Of the present link, or the last; its counts of bytes are those of all links."""
 
 
 class Session:
-    """A session from its Welcome to its end. `run` it once."""
+    """A session from its opening to its end. `open` it on its first link, then `run` it."""
 
-    def __init__(self, link: Link, host: DeviceHost, device: int, heartbeat_seconds: float) -> None:
-        self._link = link
+    def __init__(
+        self, host: DeviceHost, device: int, times: SessionTimes, tell: Callable[[str], None]
+    ) -> None:
+        """`tell` gets a line for the log when the link is lost."""
         self._host = host
         self._device = device
-        self._heartbeat_seconds = heartbeat_seconds
+        self._times = times
+        self._tell = tell
         self.tracing: FrameTracing | None = None
-        """Where frames that clients trace are told; set before `run`."""
-        self._writer = ControlWriter(link.control.writer, self._replies_written)
+        """Where frames that clients trace are told; set before `open`."""
+        self._attached: AttachedLink | None = None
         self._ending: asyncio.Future[GpuwireError | None] = (
             asyncio.get_running_loop().create_future()
         )
-        self._readable = asyncio.Event()
-        self._paused = False
-        """The control stream is not read, so nothing can be heard from the client."""
+        self._grace: asyncio.TimerHandle | None = None
+        self._resumptions = 0
         self._backlog = 0
         """Bytes of tasks that the host has not taken."""
         self._replies: deque[Replies] = deque()
-        """Replies that wait for the client to acknowledge earlier ones."""
-        self._heard = asyncio.get_running_loop().time()
+        """Replies that wait for a link, or for the client to acknowledge earlier ones."""
         self._number = 0
         self._tasks = 0
+        self._earlier = (0, 0)
+        """Bytes received and sent over links that are gone."""
 
-    async def run(
-        self, welcome: bytes, early: Sequence[Message], max_memory_bytes: int, max_upload_bytes: int
-    ) -> tuple[GpuwireError | None, int]:
-        """Opens the session on its host, says Welcome, and serves it until it ends. `early` are
-        messages that came behind the Hello.
-
-        Returns why it ended (None: the client closed it) and how many bytes of device memory came
-        free. The client has been told.
-        """
+    def open(
+        self,
+        link: Link,
+        welcome: bytes,
+        early: Sequence[Message],
+        max_memory_bytes: int,
+        max_upload_bytes: int,
+    ) -> AttachedLink:
+        """Opens the session on its host and says Welcome. `early` are messages that came behind the
+        Hello. `DeviceLost` if the host is gone."""
         self._number = self._host.open(self, max_memory_bytes, max_upload_bytes)
-        self._uploads = Uploads(self._host, self._number, self._link.limits, self.end)
-        self._downloads = Downloads(self._host, self._number, self._link.connection)
-        self._writer.send(welcome)
-        for message in early:
-            self._handle_client(message)
-        running = [
-            asyncio.create_task(work)
-            for work in (self._read(), self._accept_uploads(), self._keep_alive())
-        ]
+        self._uploads = Uploads(self._host, self._number, link.limits, self.end)
+        self._downloads = Downloads(self._host, self._number)
+        self._numbering = link.wire.numbering
+        self._last_connection = link.connection
+        attached = self._attach(link, (welcome,), early)
+        self._downloads.link_found(link.connection, ())
+        return attached
+
+    async def run(self) -> tuple[GpuwireError | None, int]:
+        """Serves the session until it ends. Returns why it did (None: the client closed it) and how
+        many bytes of device memory came free. The client has been told, if it was there."""
         try:
             reason = await self._ending
         finally:
-            for task in running:
-                task.cancel()
+            attached = self._attached
+            if attached is not None:
+                attached.stop()
+            if self._grace is not None:
+                self._grace.cancel()
             self._uploads.close()
             self._downloads.close()
             ended = asyncio.ensure_future(self._host.end(self._number))
-        self._writer.send(self._link.wire.close(reason))
+        if attached is not None:
+            attached.writer.send(attached.wire.close(reason))
         freed = await ended
-        try:
-            await asyncio.wait_for(self._writer.finish(), FAREWELL_SECONDS)
-        except TimeoutError:
-            self._writer.abandon()
+        if attached is not None:
+            await attached.say_goodbye()
         return reason, freed
+
+    def resume(
+        self, link: Link, resume: Resume, welcome: Callable[[Resumed], bytes]
+    ) -> AttachedLink:
+        """Goes on over another link, whoever noticed that the one before is of no use: its client
+        says so. Raises, and nothing has changed, why the session has ended meanwhile, or a
+        `ProtocolError` for a client whose counts cannot be."""
+        if self._ending.done():
+            raise self._ending.result() or SessionLost("the session was closed by its client")
+        self._downloads.check(resume.downloads)
+        link.wire.resume(self._numbering, resume)
+        if self._attached is not None:
+            self._detach(self._attached, "the client came back over another link")
+        if self._grace is not None:
+            self._grace.cancel()
+        self._resumptions += 1
+        resumed = Resumed(self._numbering.tell(), self._uploads.progress())
+        first = (welcome(resumed), *link.wire.kept_frames())
+        attached = self._attach(link, first, ())
+        self._downloads.link_found(link.connection, resume.downloads)
+        self._send_waiting_replies()
+        return attached
 
     def end(self, reason: GpuwireError | None) -> None:
         """Ends the session; the first reason counts."""
         if not self._ending.done():
             self._ending.set_result(reason)
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it has no link."""
+        return self._attached is None
+
     def facts(self) -> LinkFacts:
         """How it stands, for whoever watches."""
-        path, numbering = self._link.connection.path, self._link.wire.numbering
-        state = "ending" if self._ending.done() else "paused" if self._paused else "open"
+        path, numbering = self._last_connection.path, self._numbering
+        received, sent = self._earlier
+        if self._attached is not None:
+            received, sent = received + path.bytes_received, sent + path.bytes_sent
         return LinkFacts(
             self._number,
-            state,
+            self._state(),
             numbering.received,
             numbering.sent,
             self._tasks,
             self._backlog,
-            path,
+            self._resumptions,
+            replace(path, bytes_received=received, bytes_sent=sent),
         )
+
+    def _state(self) -> str:
+        if self._ending.done():
+            return "ending"
+        if self._attached is None:
+            return "away"
+        return "paused" if self._attached.is_paused else "open"
+
+    # --- Its links ---
+
+    def link_lost(self, attached: AttachedLink, error: GpuwireError) -> None:
+        """The link is of no more use."""
+        if attached is not self._attached or self._ending.done():
+            return
+        if not self._times.grace:
+            self.end(error)
+            return
+        self._detach(attached, str(error))
+        self._tell(f"lost its link and waits {self._times.grace:g} s for its client: {error}")
+        loop = asyncio.get_running_loop()
+        self._grace = loop.call_later(self._times.grace, self._give_up, error)
+
+    def _attach(self, link: Link, first: Sequence[bytes], early: Sequence[Message]) -> AttachedLink:
+        self._attached = attached = AttachedLink(link, self, self._times.heartbeat)
+        self._last_connection = link.connection
+        attached.start(first, early, self._uploads)
+        return attached
+
+    def _detach(self, attached: AttachedLink, reason: str) -> None:
+        self._attached = None
+        attached.detach(reason)
+        self._uploads.link_lost(attached.connection)
+        self._downloads.link_lost()
+        path, (received, sent) = attached.connection.path, self._earlier
+        self._earlier = (received + path.bytes_received, sent + path.bytes_sent)
+
+    def _give_up(self, cause: GpuwireError) -> None:
+        error = SessionLost(
+            f"the session waited {self._times.grace:g} s for its client (resume_grace_seconds) and "
+            "was ended"
+        )
+        error.__cause__ = cause
+        self.end(error)
 
     # --- From the client ---
 
-    async def _read(self) -> None:
-        wire, reader = self._link.wire, self._link.control.reader
-        try:
-            while True:
-                while not self._may_read():
-                    self._paused = True
-                    self._readable.clear()
-                    await self._readable.wait()
-                self._paused = False
-                data = await reader.read(READ_BYTES)
-                if not data:
-                    self.end(LinkLost("the client's control stream ended without a Close"))
-                    return
-                self._heard = asyncio.get_running_loop().time()
-                for message in wire.receive_data(data):
-                    self._handle_client(message)
-                self._send_waiting_replies()
-                if wire.acknowledgement_due:
-                    self._writer.send(wire.acknowledge())
-        except ProtocolError as error:
-            self.end(error)
-        except GpuwireError as error:
-            lost = error if isinstance(error, LinkLost) else LinkLost(f"the link is gone: {error}")
-            self.end(lost)
-
-    def _may_read(self) -> bool:
-        if self._backlog <= HIGH_WATER_BYTES and self._writer.queued <= HIGH_WATER_BYTES:
+    def may_read(self) -> bool:
+        """Whether there is room for more from the client; `LimitBreached` if it must not wait."""
+        attached = self._attached
+        assert attached is not None
+        if self._backlog <= HIGH_WATER_BYTES and attached.writer.queued <= HIGH_WATER_BYTES:
             return True
         if self._backlog <= HARD_LIMIT_BYTES:
-            return bool(self._uploads.unmatched) or not self._link.wire.can_send_frame
-        if self._link.wire.can_send_frame:
+            return bool(self._uploads.unmatched) or not self._numbering.has_room
+        if self._numbering.has_room:
             return False
         raise LimitBreached(
             f"{self._backlog} bytes of tasks without an acknowledgement of the replies",
@@ -191,7 +258,8 @@ class Session:
             limit=HARD_LIMIT_BYTES,
         )
 
-    def _handle_client(self, message: Message) -> None:
+    def handle_client(self, message: Message) -> None:
+        """Takes a message of the client."""
         match message:
             case TaskFrame(count=count, tasks=body):
                 self._backlog += len(body)
@@ -201,9 +269,15 @@ class Session:
                 else:
                     self._host.send(Tasks(self._number, count, body))
             case Heartbeat(number):
-                self._writer.send(self._link.wire.send(HeartbeatReply(number)))
+                assert self._attached is not None
+                answer = self._attached.wire.send(HeartbeatReply(number))
+                self._attached.writer.send(answer)
             case Close():
                 self.end(None)
+
+    def messages_taken(self) -> None:
+        """What was read together has been handed over: acknowledgements may have made room."""
+        self._send_waiting_replies()
 
     def _take_traced(self, frame: TaskFrame, tracing: FrameTracing) -> None:
         from gpuwire.server.tracing import traced
@@ -214,32 +288,6 @@ class Session:
         self._host.send(Tasks(self._number, frame.count, frame.tasks))
         if span is not None:
             span.end()
-
-    async def _accept_uploads(self) -> None:
-        try:
-            while True:
-                self._uploads.accept(await self._link.connection.accept_bulk())
-        except GpuwireError:
-            # The link is gone: `_read` ends the session.
-            return
-
-    async def _keep_alive(self) -> None:
-        """Heartbeats, always: while the client is not read its own cannot be answered, and these
-        tell it that the server lives."""
-        number = 0
-        loop = asyncio.get_running_loop()
-        while not self._ending.done():
-            await asyncio.sleep(self._heartbeat_seconds)
-            if self._ending.done():
-                return
-            number += 1
-            self._writer.send(self._link.wire.acknowledge())
-            self._writer.send(self._link.wire.send(Heartbeat(number)))
-            if self._paused:
-                self._heard = loop.time()
-            silent = loop.time() - self._heard
-            if silent > MISSED_HEARTBEATS * self._heartbeat_seconds:
-                self.end(LinkLost(f"the client was silent for {silent:.1f} s", seconds=silent))
 
     # --- From the host ---
 
@@ -253,7 +301,7 @@ class Session:
                 self._send_waiting_replies()
             case TasksTaken(_, size):
                 self._backlog -= size
-                self._readable.set()
+                self._wake_reader()
             case UploadWanted(_, request, length):
                 self._uploads.wanted(request, length)
             case UploadRefused(_, request):
@@ -272,14 +320,22 @@ class Session:
         text = f"{reason}; every array of this session is lost, connect again"
         self.end(error or DeviceLost(text, device=self._device, reason=reason))
 
+    def replies_written(self, size: int) -> None:
+        """The transport took so many bytes of replies."""
+        if size:
+            self._host.send(RepliesWritten(self._number, size))
+        self._wake_reader()
+
     def _send_waiting_replies(self) -> None:
-        wire = self._link.wire
+        attached = self._attached
+        if attached is None:
+            return
+        wire = attached.wire
         while self._replies and wire.can_send_frame:
             replies = self._replies.popleft()
             body = bytes(replies.payload)
-            self._writer.send(wire.send_replies((body,), replies.count), len(body))
+            attached.writer.send(wire.send_replies((body,), replies.count), len(body))
 
-    def _replies_written(self, size: int) -> None:
-        if size:
-            self._host.send(RepliesWritten(self._number, size))
-        self._readable.set()
+    def _wake_reader(self) -> None:
+        if self._attached is not None:
+            self._attached.readable.set()

@@ -213,7 +213,8 @@ class SessionSnapshot:
     client: str
     address: str
     state: str
-    """open; paused while the server does not read, since the device is behind; ending."""
+    """open; paused while the server does not read, since the device is behind; away while the link
+    is lost and the client may come back; ending."""
     age_seconds: float
     frames_in: int
     frames_out: int
@@ -227,6 +228,8 @@ class SessionSnapshot:
     """Tasks on their way to the device host."""
     tensors: int
     memory_bytes: int
+    resumptions: int = 0
+    """How often its client came back over a new link."""
 
 
 @dataclass(frozen=True, slots=True)

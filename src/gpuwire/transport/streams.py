@@ -83,10 +83,10 @@ class SendStream:
                 StreamReset("the stream was given up by this side", error_code=error_code)
             )
 
-    async def wait_acknowledged(self) -> None:
-        """Returns when the peer's transport has everything written so far, and the end if
-        `finish` was called. Its program may not have read it yet. Raises as `write` does."""
-        target = self._written + self._is_finished
+    async def wait_acknowledged(self, left: int = 0) -> None:
+        """Returns when the peer's transport has everything written so far but `left` bytes, and the
+        end if `finish` was called. Its program may not have read it yet. Raises as `write` does."""
+        target = self._written + self._is_finished - left
         if self._acknowledged < target:
             await self._wait_for(target)
 
