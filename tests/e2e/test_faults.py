@@ -83,6 +83,19 @@ def test_a_failure_names_the_operation_and_the_line_and_spares_the_rest(tmp_path
         np.testing.assert_array_equal(np.asarray(small + 1), 2)
 
 
+def test_a_graph_of_sizes_that_no_device_has_fails_at_their_line(server_ticket: str) -> None:
+    with gw.connect(server_ticket) as dev:
+        wide = gw.broadcast_to(gw.ones((1,), device=dev), (2**42,))
+        large = gw.abs(wide) * 2.0  # the line of 2^42 elements
+        small = gw.ones((16,), device=dev) + 1
+        with pytest.raises(ExecutionError, match="17592186044416 bytes") as caught:
+            np.asarray(large[0])
+        assert caught.value.operation == "abs"
+        assert caught.value.location == f"{__file__}:{_line_of('the line of 2^42')}"
+        assert isinstance(caught.value.__cause__, MemoryError)
+        np.testing.assert_array_equal(np.asarray(small), 2)
+
+
 def _line_of(text: str) -> int:
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gpuwire.compute.sequences import BufferRange
-from gpuwire.errors import LaunchError
+from gpuwire.errors import LaunchError, OutOfMemory
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import Node, ScalarRef
@@ -33,6 +33,8 @@ Operand = Placed | ScalarRef
 """A tensor of the plan, or a scalar that each run brings along."""
 
 
+MAX_LAUNCHES = 4096
+"""Of one operation, where it takes several: more would take seconds to plan."""
 MAX_KERNELS = 8192
 """As many as the compute server keeps compiled."""
 
@@ -82,7 +84,16 @@ class PlanBuilder:
         self._waits = False
 
     def allocate(self, type_: TensorType) -> Placed:
-        """A new contiguous tensor."""
+        """A new contiguous tensor. Raises OutOfMemory for one that no buffer holds: allocating it
+        would fail, but only when the launches that fill it are planned, and those may be many."""
+        most = self.facts.max_tensor_bytes
+        if type_.nbytes > most:
+            raise OutOfMemory(
+                f"out of device memory: {type_} takes {type_.nbytes} bytes, and one tensor holds "
+                f"at most {most} on this device",
+                wanted=type_.nbytes,
+                limit=most,
+            )
         placed = placed_contiguously(self._slots, type_)
         self._slots += 1
         # An empty tensor has memory too: nothing is ever bound with size 0.
@@ -98,8 +109,15 @@ class PlanBuilder:
         scalars: Sequence[ScalarWords] = (),
         constants: bytes = b"",
     ) -> None:
-        """Add a launch. Words are taken modulo 2^32; constants come between them and the
-        scalars."""
+        """Add a launch. Words are taken modulo 2^32, which says negative ones; constants come
+        between them and the scalars. Raises LaunchError for a word beyond 32 bits: kernels count no
+        further."""
+        if words and (max(words) > 0xFFFFFFFF or min(words) < -0xFFFFFFFF):
+            raise LaunchError(
+                f"{kernel.name} would count to {max(words, key=abs)}; kernels go through at most "
+                f"{0xFFFFFFFF} elements. Work on slices of the array",
+                kernel=kernel.name,
+            )
         packed = struct.pack(f"<{len(words)}I", *(word & 0xFFFFFFFF for word in words))
         self._steps.append(
             KernelStep(
@@ -116,6 +134,15 @@ class PlanBuilder:
         """Add an operation in NumPy."""
         self._steps.append(step)
         self._waits = True
+
+    def require_launches(self, count: int, what: str) -> None:
+        """Raises LaunchError for an operation that would take more than `MAX_LAUNCHES`."""
+        if count > MAX_LAUNCHES:
+            raise LaunchError(
+                f"{what} would take {count} launches, more than {MAX_LAUNCHES}. Work on slices of "
+                "the array",
+                kernel=what,
+            )
 
     def window(
         self, placed: Placed, shape: Shape, strides: Strides, offset: int, what: str
@@ -152,7 +179,7 @@ class PlanBuilder:
         steps = with_releases(steps, {output.slot for output in lying})
         return Plan(
             steps,
-            sequenced(steps),
+            sequenced(steps, self.facts.max_immediate_bytes),
             self._slots,
             lying,
             self._waits,

@@ -25,6 +25,10 @@ class DeviceFacts:
     max_workgroup_memory: int
     is_software: bool
     """A CPU that plays a device: a few wide cores, and barriers that cost."""
+    max_tensor_bytes: int = 1 << 40
+    """What one buffer holds."""
+    max_immediate_bytes: int = 128
+    """Of a launch's parameters; more go through a buffer."""
 
 
 def device_facts(properties: AdapterProperties) -> DeviceFacts:
@@ -39,4 +43,6 @@ def device_facts(properties: AdapterProperties) -> DeviceFacts:
         max_workgroup_invocations=properties.max_workgroup_invocations,
         max_workgroup_memory=properties.max_workgroup_memory,
         is_software=properties.kind == "cpu",
+        max_tensor_bytes=properties.max_buffer_bytes,
+        max_immediate_bytes=properties.max_immediate_bytes,
     )

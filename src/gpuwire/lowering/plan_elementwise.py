@@ -247,6 +247,7 @@ class _Launches:
                 f"{limit} that the device binds at once. Work on slices of the array",
                 kernel=self._program.name,
             )
+        self._builder.require_launches(-(-shape[0] // rows), self._program.name)
         for start in range(0, shape[0], rows):
             self._launch((min(rows, shape[0] - start), *shape[1:]), start)
 

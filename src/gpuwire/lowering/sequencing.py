@@ -22,27 +22,34 @@ MAX_HELD_BYTES = 16 * 1024 * 1024
 tensors to lie in, is no more than this."""
 
 
-def sequenced(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps with those on the device in sequences, in the same order."""
-    return tuple(_parts(steps))
+def sequenced(steps: Sequence[Step], max_immediate_bytes: int) -> tuple[Step, ...]:
+    """The steps with those on the device in sequences, in the same order. Launches whose parameters
+    are otherwise in each run and too long for immediates stand by themselves: the compute server
+    looks for a place for them each time."""
+    return tuple(_parts(steps, max_immediate_bytes))
 
 
-def _parts(steps: Sequence[Step]) -> Iterator[Step]:
+def _parts(steps: Sequence[Step], max_immediate_bytes: int) -> Iterator[Step]:
     together: list[Step] = []
     sizes: dict[int, int] = {}
     held = launches = 0
     for step in steps:
         full = isinstance(step, KernelStep) and launches == MAX_LAUNCHES
         heavy = isinstance(step, AllocateStep) and held > MAX_HELD_BYTES
-        if together and (full or heavy or isinstance(step, HostStep)):
+        alone = isinstance(step, HostStep) or (
+            isinstance(step, KernelStep)
+            and bool(step.scalars)
+            and -(-step.kernel.params_words // 4) * 16 > max_immediate_bytes
+        )
+        if together and (full or heavy or alone):
             yield _sequence(together)
             together = []
             held = launches = 0
             sizes.clear()
+        if alone:
+            yield step
+            continue
         match step:
-            case HostStep():
-                yield step
-                continue
             case KernelStep():
                 launches += 1
             case AllocateStep(slot, size):
