@@ -210,7 +210,9 @@ runs = st.builds(
     RunGraph,
     streams,
     graphs,
-    st.lists(st.tuples(st.integers(0, 4095), scalars()), max_size=3).map(tuple),
+    st.dictionaries(st.integers(0, 4095), scalars(), max_size=3).map(
+        lambda bound: tuple(sorted(bound.items(), key=lambda one: one[0]))
+    ),
     st.none() | tensors,
     codes,
     codes,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwire.errors import ArgumentError, MalformedMessage
+from gpuwire.errors import ArgumentError, LimitBreached, MalformedMessage
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.tensors import Scalar
 from gpuwire.wire.packing import pack_integers, pack_scalars, unpack_integers, unpack_scalars
@@ -29,10 +29,43 @@ def test_small_integers_are_one_byte() -> None:
 
 
 @SETTINGS
-@given(st.lists(st.tuples(st.integers(0, 65535), strategies.scalars()), max_size=5))
-def test_scalars_round_trip(scalars: list[tuple[int, Scalar]]) -> None:
-    found = unpack_scalars(pack_scalars(scalars), "scalars", 5)
+@given(
+    st.lists(strategies.scalars(), min_size=1, max_size=3),
+    st.dictionaries(st.integers(0, 65535), st.integers(0, 2), max_size=12),
+)
+def test_scalars_round_trip(values: list[Scalar], places: dict[int, int]) -> None:
+    """Some of them the same, some the same but for their type or their zero's sign."""
+    values += [Scalar(0.0, dt.float32), Scalar(-0.0, dt.float32), Scalar(0.0, dt.float64)]
+    scalars = [(number, values[which % len(values)]) for number, which in sorted(places.items())]
+    found = unpack_scalars(pack_scalars(scalars), "scalars", len(scalars))
     assert repr(found) == repr(tuple(scalars))  # NaN and -0.0 count.
+
+
+def test_a_number_that_many_read_is_told_once() -> None:
+    rate, half = Scalar(0.1, dt.float32), Scalar(0.5, dt.float32)
+    scalars = [(number, half if number % 10 == 5 else rate) for number in range(200)]
+    packed = pack_scalars(scalars)
+    assert unpack_scalars(packed, "scalars", 200) == tuple(scalars)
+    assert len(packed) <= 200 + 2 * (3 + 8 + 2)
+    with pytest.raises(LimitBreached):
+        unpack_scalars(packed, "scalars", 199)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x00\x81\x01",  # a bool that comes again, and where is missing
+        b"\x00\x00\x81\x01\x02\x00\x02",  # cut off
+        b"\x00\x00\x81\x01\x01\x00\x80",  # an integer that is cut off
+        b"\x00\x00\x81\x01\x01\x00\x00",  # the same number again
+        b"\x00\x00\x81\x01\x01\x00\x01",  # a number before it
+        b"\xff\xff\x81\x01\x01\x00\x02",  # 65,536
+        b"\x00\x00\xff\x01\x01\x00\x02",  # no data type
+    ],
+)
+def test_repeated_scalars_that_are_wrong_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        unpack_scalars(data, "scalars", 10)
 
 
 def test_a_float_keeps_all_of_its_bits() -> None:

@@ -10,7 +10,7 @@ both sides keep each graph's last run, and a run says only what is otherwise:
 - `inputs`, `dropped`: one code for each tensor. An even code is twice an id; an odd one is twice
   the distance back from `base`, plus one. Left out, the codes are those of the run before.
 - `outputs`: each output's distance from `base`. Left out, they are those of the run before.
-- `scalars`: number and value of those that changed.
+- `scalars`: number and value of those that changed; one value of many is told once.
 
 A step of a settled loop is then four bytes, however many tensors it takes (`RunGraph`, encoded).
 """

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from operator import itemgetter, sub
 
 from gpuwire.errors import ArgumentError, MalformedMessage
-from gpuwire.ir.dtypes import Kind, dtype_by_code
+from gpuwire.ir.dtypes import DType, Kind, dtype_by_code
 from gpuwire.ir.tensors import Scalar
 from gpuwire.wire import fields as check
 
 _VARINT_BYTES = 10
 _FLOAT = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
+_SCALAR = struct.Struct("<HB")
+_LENGTH = struct.Struct("<H")
+_REPEATED = 0x80
+_MOST_SCALAR_BYTES = 19
+_MOST_NUMBER = 0xFFFF
 
 
 def pack_integers(values: Sequence[int]) -> bytes:
@@ -55,12 +61,22 @@ def unpack_integers(value: object, what: str, limit: int) -> tuple[int, ...]:
 
 
 def pack_scalars(scalars: Sequence[tuple[int, Scalar]]) -> bytes:
-    """Numbered scalars: u16 number, u8 data type, then the value as its kind asks: one byte, eight,
-    or twice eight. `ArgumentError` for a value that does not fit its data type."""
-    packed = bytearray()
+    """Numbered scalars, in order of their numbers: u16 number, u8 data type, then the value as its
+    kind asks: one byte, eight, or twice eight. Scalars that are the same to the bit are told once,
+    for a learning rate that changes is read by as many operations as there are weights: then the
+    type's highest bit is set, and behind the value come u16 length and how far each further number
+    is from the one before, as `pack_integers` does. `ArgumentError` for a value that does not fit
+    its data type."""
+    numbers: dict[tuple[int, bytes], list[int]] = {}
     for number, scalar in scalars:
-        packed += struct.pack("<HB", number, scalar.dtype.code)
-        packed += pack_value(scalar)
+        numbers.setdefault((scalar.dtype.code, pack_value(scalar)), []).append(number)
+    packed = bytearray()
+    for (code, value), (first, *others) in numbers.items():
+        if not others:
+            packed += _SCALAR.pack(first, code) + value
+            continue
+        gaps = pack_integers([*map(sub, others, (first, *others))])
+        packed += _SCALAR.pack(first, code | _REPEATED) + value + _LENGTH.pack(len(gaps)) + gaps
     return bytes(packed)
 
 
@@ -88,40 +104,54 @@ def pack_value(scalar: Scalar) -> bytes:
 
 
 def unpack_scalars(value: object, what: str, limit: int) -> tuple[tuple[int, Scalar], ...]:
-    """At most `limit` numbered scalars. `MalformedMessage` or `LimitBreached`."""
-    data = check.octets(value, what, limit * 19)
-    scalars = []
+    """At most `limit` numbered scalars, in order. `MalformedMessage` or `LimitBreached`."""
+    data = check.octets(value, what, limit * _MOST_SCALAR_BYTES)
+    scalars: list[tuple[int, Scalar]] = []
     place = 0
-    while place < len(data):
-        if len(data) - place < 3:
-            raise MalformedMessage(f"{what}: the last scalar is cut off", what=what)
-        number, code = struct.unpack_from("<HB", data, place)
-        place += 3
-        dtype = dtype_by_code(code)
-        if dtype is None:
-            raise check.malformed(what, "a known data type", code)
-        size = {Kind.BOOL: 1, Kind.COMPLEX: 16}.get(dtype.kind, 8)
-        part = data[place : place + size]
+
+    def take(size: int) -> bytes:
+        nonlocal place
         place += size
-        if len(part) < size:
+        if place > len(data):
             raise MalformedMessage(f"{what}: the last scalar is cut off", what=what)
-        match dtype.kind:
-            case Kind.FLOAT:
-                scalars.append((number, Scalar(_FLOAT.unpack(part)[0], dtype)))
-            case Kind.COMPLEX:
-                scalars.append((number, Scalar(complex(*_COMPLEX.unpack(part)), dtype)))
-            case Kind.BOOL:
-                scalars.append((number, Scalar(_checked_bool(part[0], what), dtype)))
-            case Kind.SIGNED | Kind.UNSIGNED:
-                signed = dtype.kind is Kind.SIGNED
-                found = int.from_bytes(part, "little", signed=signed)
-                own = int.from_bytes(part[: dtype.itemsize], "little", signed=signed)
-                if found != own:
-                    raise check.malformed(what, f"a value of {dtype}", found)
-                scalars.append((number, Scalar(found, dtype)))
+        return data[place - size : place]
+
+    while place < len(data):
+        number, code = _SCALAR.unpack(take(_SCALAR.size))
+        dtype = dtype_by_code(code & ~_REPEATED)
+        if dtype is None:
+            raise check.malformed(what, "a known data type", code & ~_REPEATED)
+        size = {Kind.BOOL: 1, Kind.COMPLEX: 16}.get(dtype.kind, 8)
+        scalar = _unpacked(take(size), dtype, what)
+        scalars.append((number, scalar))
+        if code & _REPEATED:
+            (length,) = _LENGTH.unpack(take(_LENGTH.size))
+            for gap in unpack_integers(take(length), what, limit - len(scalars)):
+                number += gap
+                if gap < 1 or number > _MOST_NUMBER:
+                    raise check.malformed(what, "rising numbers", gap)
+                scalars.append((number, scalar))
         if len(scalars) > limit:
             raise check.breached(what, len(scalars), limit)
+    scalars.sort(key=itemgetter(0))
     return tuple(scalars)
+
+
+def _unpacked(part: bytes, dtype: DType, what: str) -> Scalar:
+    match dtype.kind:
+        case Kind.FLOAT:
+            return Scalar(_FLOAT.unpack(part)[0], dtype)
+        case Kind.COMPLEX:
+            return Scalar(complex(*_COMPLEX.unpack(part)), dtype)
+        case Kind.BOOL:
+            return Scalar(_checked_bool(part[0], what), dtype)
+        case _:
+            signed = dtype.kind is Kind.SIGNED
+            found = int.from_bytes(part, "little", signed=signed)
+            own = int.from_bytes(part[: dtype.itemsize], "little", signed=signed)
+            if found != own:
+                raise check.malformed(what, f"a value of {dtype}", found)
+            return Scalar(found, dtype)
 
 
 def _checked_bool(byte: int, what: str) -> bool:
