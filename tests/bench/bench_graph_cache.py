@@ -20,7 +20,6 @@ from report import Report
 import gpuwire as gw
 from gpuwire.client.batch import Batches
 from gpuwire.client.graph_cache import GraphCache
-from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.recorder import Recorder
@@ -33,6 +32,7 @@ from gpuwire.ir.attributes import NO_ATTRIBUTES
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.telemetry.logs import disabled_logger
+from gpuwire.telemetry.savings import Savings
 
 OP_BY_OP = load_config(remote={"graph_cache": False})
 STEPS = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -239,21 +240,57 @@ def test_a_failure_on_the_thousandth_run_names_the_operation_and_its_line(tmp_pa
         np.testing.assert_allclose(np.asarray(small), 1.0)
 
 
-def test_the_log_tells_what_was_saved(server_ticket: str, tmp_path: Path) -> None:
+def test_both_logs_tell_what_was_saved_and_how_it_ran(tmp_path: Path) -> None:
     log = tmp_path / "client.log"
     config: Config = load_config(remote={"logger": {"file": str(log), "level": "full"}})
+
+    @gw.compile
+    def step(x: gw.Array, n: float) -> gw.Array:
+        for _ in range(300):
+            x = x * 0.5 + 1.0
+        return gw.sum(x @ x) * n + x
+
+    with ServerProcess(tmp_path / "server", config='[server.logger]\nlevel = "full"\n') as server:
+        with gw.connect(server.ticket, config=config) as dev:
+            x = gw.ones((4, 4), device=dev)
+            for number in range(1000):
+                x = step(x, 0.0)
+                if number % 100 == 99:
+                    dev.sync()
+                    if dev.stats().saved_bytes > 2.1 * 2**20:
+                        break
+            np.testing.assert_allclose(np.asarray(x), 2.0)
+            stats = dev.stats()
+        there = server.log.read_text()
+    here = log.read_text()
+    for text in (here, there):
+        for mib in (1, 2):
+            assert text.count(f"op-graph cache: {mib} MiB saved") == 1
+        assert "graph 1 of 604 ops registered and run: " in text
+        assert text.count("graph 1 of 604 ops run again: ") == stats.graph_executions - 1
+    session = here.split(" opened on ")[0].split()[-1][:8]
+    assert f"session {session} graph 1 of 604 ops run again: " in there
+    ran = re.search(r"run again: (\d+) bytes of (\d+) sent; (.+)", there)
+    assert ran is not None
+    sent, full, classes = ran.groups()
+    assert int(sent) < 60 < 1000 < int(full)
+    assert "elementwise 602" in classes.split("; alone")[0]
+    assert "matmul 1" in classes and "reduction 1" in classes
+    assert "the server ran: fused elementwise " in here
+
+
+def test_at_basic_only_the_savings_are_told(server_ticket: str, tmp_path: Path) -> None:
+    log = tmp_path / "client.log"
+    config: Config = load_config(remote={"logger": {"file": str(log), "level": "basic"}})
     with gw.connect(server_ticket, config=config) as dev:
         x = gw.ones((4,), device=dev)
-        while dev.stats().saved_bytes < 1 << 20:
-            for _ in range(50):
-                for _ in range(60):
-                    x = x * 0.5 + 1.0
-                dev.flush()
-        np.testing.assert_allclose(np.asarray(x), 2.0)
-    text = log.read_text()
-    assert text.count("op-graph cache: 1 MiB saved") == 1
-    assert "ops registered and run" in text
-    assert "ops run again" in text
+        for _ in range(20):
+            for _ in range(60):
+                x = x * 0.5 + 1.0
+            dev.flush()
+        dev.sync()
+        assert dev.stats().graph_executions > 5
+    assert "run again" not in log.read_text()
 
 
 def _line_of(text: str) -> int:

@@ -19,7 +19,6 @@ from gpuwire.client.connecting import Admission, Link, address_of, open_link
 from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.graph_cache import GraphCache
-from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.graph_parts import GraphPart
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.locations import LocationTable
@@ -50,6 +49,7 @@ from gpuwire.ids import RequestId, StreamId, TensorId
 from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
 from gpuwire.ir.tensors import TensorType
 from gpuwire.telemetry.logs import Logger, open_logger
+from gpuwire.telemetry.savings import Savings
 from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.transport import PathInfo, Ticket
 from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
@@ -160,7 +160,7 @@ class Session:
         )
         locations = LocationTable()
         self._savings = Savings(logger)
-        self._counts = ServerCounts()
+        self._counts = ServerCounts(logger)
         sink: TaskSink = OpByOp(self._batches)
         if config.graph_cache:
             sink = GraphCache(

@@ -6,6 +6,8 @@ from dataclasses import astuple, dataclass
 from operator import add
 
 from gpuwire.ir.operations import OpClass
+from gpuwire.telemetry.logs import Logger
+from gpuwire.telemetry.savings import op_classes
 from gpuwire.transport import OffloadInfo
 from gpuwire.wire.messages import WorkCounts
 
@@ -89,15 +91,20 @@ class Stats:
 class ServerCounts:
     """What the server has counted for a session, as far as it has told."""
 
-    def __init__(self) -> None:
+    def __init__(self, logger: Logger) -> None:
+        """`logger` is told what comes, at level `full`."""
         self._operations = (0,) * 2 * _CLASSES
         self._cache = (0, 0, 0)
+        self._logger = logger
 
     def take(self, told: WorkCounts) -> None:
         """Adds what the server counted since it told the last time."""
         cache = (told.graph_hits, told.graph_misses, told.graph_evictions)
         self._cache = tuple(map(add, self._cache, cache))
         self._operations = tuple(map(add, self._operations, told.operations))
+        if self._logger.wants_full:
+            classes = op_classes(told.operations[:_CLASSES], told.operations[_CLASSES:])
+            self._logger.full(f"the server ran: {classes or 'nothing new'}")
 
     @property
     def cache(self) -> CacheUse:

@@ -237,6 +237,14 @@ class SessionBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line about a session for the server's log, in UTF-8, of a level that the log wants."""
+
+    session: int
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
 class Pong:
     """The answer to `Ping`."""
 
@@ -290,6 +298,7 @@ ToFront = (
     | DownloadBroken
     | SessionEnded
     | SessionBroken
+    | LogLine
     | Pong
     | Facts
     | SlotFree
@@ -301,6 +310,7 @@ _CLASSES: tuple[type[ChannelMessage], ...] = (
     *(RepliesWritten, EndSession, Ping, AskFacts, AskGraph, Stop, SlotFree),
     *(Ready, HostFailed, TasksTaken, Replies, UploadWanted, UploadRefused, DownloadReady),
     *(DownloadChunk, DownloadBroken, SessionEnded, SessionBroken, Pong, Facts, Traced),
+    LogLine,
 )
 
 LENGTH = struct.Struct("<I")

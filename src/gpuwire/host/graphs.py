@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import sub
 
 from gpuwire.errors import GpuwireError, GraphBindingError, MalformedMessage, UnknownGraph
 from gpuwire.host.dataflow import Dataflow
@@ -20,6 +21,9 @@ from gpuwire.host.work import KnownGraph, RunnableGraph, Stream, Work, runnable_
 from gpuwire.ids import GraphId, TensorId
 from gpuwire.ir.graphs import ScalarRef, typed_graph
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.lowering.counting import OperationCounts
+from gpuwire.telemetry.logs import Logger
+from gpuwire.telemetry.savings import Savings, op_classes
 from gpuwire.telemetry.snapshots import CacheCounts
 from gpuwire.wire.bindings import Bindings, LastRun, bindings_of
 from gpuwire.wire.codec import decode_definition
@@ -69,6 +73,8 @@ class _Graph:
     runnable: RunnableGraph | None
     """None while it is given up."""
     held_bytes: int
+    bound_bytes: int = 0
+    """What its first run took on the wire besides the definition."""
     last: LastRun | None = None
     runs: int = 0
     waiting: list[_Run] = field(default_factory=list)
@@ -94,6 +100,7 @@ class Graphs:
         reply: Callable[[GraphMissing], None],
         limits: WireLimits,
         bounds: GraphBounds,
+        logger: Logger,
     ) -> None:
         self._dataflow = dataflow
         self._reply = reply
@@ -105,11 +112,9 @@ class Graphs:
         self._held_bytes = 0
         self._remembered_ids = 0
         self._waiting = 0
-        self._runs = self._registrations = self._misses = 0
+        self._savings = Savings(logger)
         self._found = [0, 0]
         """Misses and hits."""
-        self._evictions = 0
-        self._baseline_bytes = self._actual_bytes = 0
 
     def run(self, task: RunGraph) -> None:
         """Registers the graph if its definition came along, and runs it now, or when its inputs and
@@ -135,14 +140,13 @@ class Graphs:
         before = graph.remembered_ids
         bindings, graph.last = bindings_of(task, graph.last)
         graph.runs += 1
-        self._runs += 1
         if task.definition is None:
             self._found[graph.runnable is not None] += 1
-        self._baseline_bytes += graph.definition_bytes
-        self._actual_bytes += _said_bytes(task)
         self._remembered_ids += graph.remembered_ids - before
         self._graphs.move_to_end(task.graph)
+        counts = dataflow.operations.counts
         self._run_bound(task.graph, graph, bindings, stream)
+        self._note_run(task, graph, counts)
         for tensor_id in bindings.dropped:
             dataflow.tensors.drop(tensor_id)
         self._forget_oldest()
@@ -177,17 +181,18 @@ class Graphs:
         """Hits, misses and evictions: runs of a graph that is kept, runs of one that had been given
         up, and how often one was. A run that registers its graph is neither of the first two."""
         misses, hits = self._found
-        return hits, misses, self._evictions
+        return hits, misses, self._savings.evictions
 
     @property
     def counts(self) -> CacheCounts:
         """Hits and misses, and the bytes that the cache has saved."""
+        savings = self._savings
         return CacheCounts(
-            self._runs,
-            self._registrations,
-            self._misses,
-            self._baseline_bytes,
-            self._actual_bytes,
+            savings.executions,
+            savings.registered,
+            savings.misses,
+            savings.baseline_bytes,
+            savings.actual_bytes,
         )
 
     def known(self) -> Iterator[KnownGraph]:
@@ -231,7 +236,7 @@ class Graphs:
         self._waiting += 1
         graph.waiting.append(run)
         if len(graph.waiting) == 1:
-            self._misses += 1
+            self._savings.missed(graph_id, "its client is asked for it")
             self._reply(GraphMissing(graph_id))
 
     def _start(self, graph: _Graph, run: _Run) -> None:
@@ -239,6 +244,23 @@ class Graphs:
         scalars = run.bindings.scalars
         work = Work(graph.runnable, run.place, run.stream, run.inputs, scalars, run.outputs)
         self._dataflow.start(work)
+
+    def _note_run(self, task: RunGraph, graph: _Graph, before: OperationCounts) -> None:
+        """Counts a run, and tells of it; `before` are the session's operations before it. A run
+        that still waits for its inputs has none to tell of yet."""
+        said, is_new = _said_bytes(task), task.definition is not None
+        if task.definition is not None:
+            graph.bound_bytes = said
+            said += len(task.definition)
+        classes = ""
+        if self._savings.logger.wants_full:
+            now = self._dataflow.operations.counts
+            classes = op_classes(
+                tuple(map(sub, now.fused, before.fused)),
+                tuple(map(sub, now.unfused, before.unfused)),
+            )
+        full = graph.definition_bytes + graph.bound_bytes
+        self._savings.ran(task.graph, graph.ops, full, said, is_new=is_new, classes=classes)
 
     def _fail_unbound(self, task: RunGraph, stream: Stream, error: GpuwireError) -> None:
         """Fails the outputs of a run as far as it names them."""
@@ -257,7 +279,6 @@ class Graphs:
         if graph_id in self._graphs:
             raise MalformedMessage(f"graph {graph_id} is registered already", what="graph id")
         runnable = self._runnable(definition)
-        self._registrations += 1
         op_graph = runnable.graph
         scalars = [
             ref for node in op_graph.nodes for ref in node.operands if isinstance(ref, ScalarRef)
@@ -285,7 +306,7 @@ class Graphs:
                 f"graph {graph_id} was defined again as another graph", graph=graph_id
             )
         graph.runnable = runnable
-        self._actual_bytes += len(definition)
+        self._savings.told_again(definition)
         self._keep(graph_id)
 
     def _runnable(self, definition: Buffer) -> RunnableGraph:
@@ -304,7 +325,7 @@ class Graphs:
                 break  # The one that is to be run now.
             oldest, _ = self._kept.popitem(last=False)
             self._graphs[oldest].runnable = None
-            self._evictions += 1
+            self._savings.evictions += 1
             self._held_bytes -= self._graphs[oldest].held_bytes
 
     def _forget_oldest(self) -> None:
@@ -319,11 +340,11 @@ class Graphs:
 
 
 def _said_bytes(task: RunGraph) -> int:
-    """About how many bytes a run took on the wire: what is coded in it, and its definition."""
+    """About how many bytes the bindings of a run took on the wire."""
     said = 12 + len(task.scalars) + 10 * len({id(scalar) for _, scalar in task.scalars})
     for numbers in (task.inputs, task.outputs, task.dropped):
         said += 2 * len(numbers) if numbers else 1
-    return said + (len(task.definition) if task.definition is not None else 0)
+    return said
 
 
 def _misfit(graph_id: GraphId, graph: _Graph, bindings: Bindings) -> GraphBindingError | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuwire.config.models import LogLevel
 from gpuwire.errors import GpuwireError, UnknownTensor
 from gpuwire.host.black_box import BlackBox
 from gpuwire.host.channel_messages import OpenSession, Payload, Replies, TasksTaken, ToFront
@@ -16,6 +17,7 @@ from gpuwire.host.dataflow import Dataflow
 from gpuwire.host.device import Device
 from gpuwire.host.device_face import DeviceFace
 from gpuwire.host.downloads import Outlets
+from gpuwire.host.front_log import front_logger
 from gpuwire.host.graphs import GraphBounds, Graphs
 from gpuwire.host.reads import Reads
 from gpuwire.host.slots import SlotMemory, SlotPool
@@ -70,6 +72,8 @@ class Ends:
     limits: WireLimits
     graph_bounds: GraphBounds
     watch: HostWatch
+    log_level: LogLevel
+    """Of the server's log."""
     tracing: HostTracing | None = None
 
 
@@ -90,7 +94,8 @@ class HostSession:
         self.uploads = Uploads(
             self.number, device, self._dataflow, opening.max_upload_bytes, ends.send
         )
-        self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds)
+        logger = front_logger(ends.log_level, self.number, ends.send)
+        self._graphs = Graphs(self._dataflow, self._reply, ends.limits, ends.graph_bounds, logger)
         self._counts = UntoldCounts(self._dataflow.operations, self._graphs)
         self._box = BlackBox(ends.memory.black_box)
         self.face = DeviceFace(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuwire.compute.submissions import Submission
 from gpuwire.config import Config, LoggerConfig
+from gpuwire.config.models import LogLevel
 from gpuwire.errors import GpuwireError, ProtocolError
 from gpuwire.host.black_box import BlackBox
 from gpuwire.host.channel import Channel
@@ -79,6 +80,7 @@ class Worker:
         self._idle: asyncio.TimerHandle | None = None
         self._limits = WireLimits()
         self._graph_bounds = GraphBounds(0, 0)
+        self._log_level: LogLevel = "disabled"
         self._device: Device | None = None
         self._watch: HostWatch | None = None
         self._tracing: HostTracing | None = None
@@ -152,6 +154,7 @@ class Worker:
     def _configure(self, adapter: int, config: Config) -> None:
         self._limits = wire_limits(config.server)
         self._graph_bounds = GraphBounds(config.server.max_graphs, config.server.max_graph_bytes)
+        self._log_level = config.server.logger.level
         try:
             opened = open_device(adapter, config, self._end_process)
         except GpuwireError as error:
@@ -189,6 +192,7 @@ class Worker:
             self._limits,
             self._graph_bounds,
             self._watch,
+            self._log_level,
             self._tracing,
         )
         session = self._sessions[opening.session] = HostSession(opening, self._device, ends)

@@ -18,6 +18,7 @@ from gpuwire.host.channel_messages import (
     DownloadBroken,
     DownloadChunk,
     DownloadReady,
+    LogLine,
     Replies,
     RepliesWritten,
     SessionBroken,
@@ -85,7 +86,7 @@ class Session:
     def __init__(
         self, host: DeviceHost, device: int, times: SessionTimes, tell: Callable[[str], None]
     ) -> None:
-        """`tell` gets a line for the log when the link is lost."""
+        """`tell` gets lines for the log: when the link is lost, and the device host's."""
         self._host = host
         self._device = device
         self._times = times
@@ -314,6 +315,8 @@ class Session:
                 self._downloads.broken(request)
             case SessionBroken(_, payload):
                 self.end(unpack_error(payload))
+            case LogLine(_, payload):
+                self._tell(bytes(payload).decode())
 
     def host_lost(self, reason: str, error: GpuwireError | None) -> None:
         """The device host is gone, by this session's work if there is an `error`."""

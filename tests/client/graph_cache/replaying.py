@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from gpuwire.client.batch import Batches
 from gpuwire.client.graph_cache import GraphCache
 from gpuwire.client.graph_cache.known import KnownGraphs
-from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.recorder import Recorder
@@ -27,6 +26,7 @@ from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, typed_gr
 from gpuwire.ir.operations import OPERATIONS
 from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.telemetry.logs import disabled_logger
+from gpuwire.telemetry.savings import Savings
 from gpuwire.wire.bindings import Bindings, LastRun, bindings_of
 from gpuwire.wire.codec import decode_definition, decode_tasks
 from gpuwire.wire.definitions import GraphDefinition

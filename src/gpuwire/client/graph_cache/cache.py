@@ -10,7 +10,6 @@ from itertools import islice, repeat, starmap
 from gpuwire.client.batch import Batches, BatchMark, Upload
 from gpuwire.client.graph_cache.known import KnownGraph, KnownGraphs
 from gpuwire.client.graph_cache.relative import Content, definition_of, relative_ops
-from gpuwire.client.graph_cache.savings import Savings
 from gpuwire.client.graph_cache.stream import Stream
 from gpuwire.client.graph_cache.units import Match
 from gpuwire.client.op_by_op import TIMER_SLACK, BatchTimer
@@ -19,6 +18,7 @@ from gpuwire.client.signatures import Signature
 from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
 from gpuwire.ir.operations import Operand, Operation
 from gpuwire.ir.tensors import Scalar
+from gpuwire.telemetry.savings import Savings
 from gpuwire.wire.bindings import Bindings, LastRun, run_of
 from gpuwire.wire.codec import encode_definition, encode_task
 from gpuwire.wire.limits import DEFAULT_LIMITS
@@ -201,7 +201,11 @@ class GraphCache:
     def graph_missing(self, graph: GraphId) -> None:
         """The server has given a graph up that it was told to run: tells it the graph again."""
         definition = self._known.definition(graph)
-        self.savings.missed(graph, definition)
+        if definition is None:
+            self.savings.missed(graph, "it was given up here too")
+        else:
+            self.savings.missed(graph, "its definition goes again")
+            self.savings.told_again(definition)
         self._batches.add(DefineGraph(graph, definition))
         self._batches.close()
 
