@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gpuwire.bulk import BulkReader
 from gpuwire.client.loop_thread import LoopThread
 from gpuwire.ids import RequestId, SessionId, TensorId
 from gpuwire.transport import Connection, Identity, Listener, Stream, Ticket, listen
@@ -159,7 +160,7 @@ class ScriptedServer:
             await self.reads_bulk.wait()
             header = decode_bulk_header(await stream.readexactly(BULK_HEADER_BYTES), DEFAULT_LIMITS)
             target = bytearray(header.length)
-            await stream.read_into(memoryview(target))
+            await BulkReader(stream, header).read_into(memoryview(target))
             self.uploads[header.request] = bytes(target)
 
 

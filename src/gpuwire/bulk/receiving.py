@@ -23,17 +23,20 @@ class BulkReader:
     unpacked on another thread: its `CODED_PIECE_BYTES` are here twice at most while that lasts.
     """
 
-    def __init__(self, stream: ReceiveStream, header: BulkHeader) -> None:
+    def __init__(self, stream: ReceiveStream, header: BulkHeader, taken: int = 0) -> None:
+        """`taken` bytes of the tensor came on an earlier stream."""
         self._stream = stream
         self._item_bytes = header.item_bytes
-        self._left = header.length
+        self._left = header.length - taken
         """Bytes of the tensor that are in no piece so far."""
-        self._stored = 0 if header.item_bytes else header.length
+        self._stored = 0 if header.item_bytes else header.length - taken
         """Of the present piece, which was sent as it is."""
         self._unpacked = memoryview(b"")
         """Of the present piece, which was compressed."""
         self.received_bytes = 0
         """What the stream brought, its header left out."""
+        self.filled_bytes = 0
+        """Bytes of the tensor that are in targets, that of a call which failed included."""
 
     async def read_into(self, target: memoryview) -> None:
         """Fills `target` whole with the next bytes. Raises as `ReceiveStream.read_into`, and
@@ -42,15 +45,22 @@ class BulkReader:
         while target:
             if self._stored:
                 count = min(self._stored, len(target))
-                await self._stream.read_into(target[:count])
-                self.received_bytes += count
-                self._stored -= count
+                before = self._stream.taken_bytes
+                try:
+                    await self._stream.read_into(target[:count])
+                finally:
+                    count = self._stream.taken_bytes - before
+                    self.received_bytes += count
+                    self._stored -= count
+                    self.filled_bytes += count
             elif self._unpacked:
                 count = min(len(self._unpacked), len(target))
                 target[:count] = self._unpacked[:count]
                 self._unpacked = self._unpacked[count:]
+                self.filled_bytes += count
             else:
                 count = await self._next_piece(target)
+                self.filled_bytes += count
             target = target[count:]
 
     async def expect_end(self) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gpuwire.ids import RequestId
 from gpuwire.transport import SendStream
 from gpuwire.wire.compression import (
     CODED_PIECE_BYTES,
@@ -28,37 +27,57 @@ from gpuwire.wire.messages import Buffer, BulkHeader
 
 Mode = Literal["auto", "off", "on"]
 
-FAST_BYTES_PER_SECOND = 125e6
-"""A link of 1 Gb/s. What is faster is limited by the processors at its ends, whose time compressing
-would take."""
-LEAST_GAIN = 0.05
-"""Of the time; below, the estimates are not that good."""
-LEARNING_BYTES = 512 * 1024
-"""A connection that carried less has seen small messages only, which say nothing of its rate."""
 PIECE_BYTES = 1024 * 1024
 """The most that `BulkWriter.write` takes at once."""
+FAST_BYTES_PER_SECOND = 60e6
+"""A link of 500 Mb/s. What is much faster is limited by the processors at its ends, whose time
+compressing would take; so it is not even tried."""
+LEAST_GAIN = 0.05
+"""Of the time; below, the estimates are not that good."""
+LEARNING_BYTES = 4 * 1024 * 1024
+"""Small messages say nothing of a link's rate: a connection's first tensors are sent as they are
+until so many bytes of them have arrived, which a loopback path takes to become fast …"""
+LEARNING_SECONDS = 0.5
+"""… or for so long, in which a fast link would have brought them."""
+LEARNING_PIECE_BYTES = 512 * 1024
 
 
-class LinkCompression:
-    """What is known of one connection, and what compressing has saved on it."""
+class BulkLink:
+    """What the bulk streams that leave over one connection know and count together."""
 
     def __init__(self, mode: Mode, rate: Callable[[], float]) -> None:
         """`rate` gives the bytes a second that the link delivers, as far as is known."""
         self.mode: Mode = mode
         self._rate = rate
+        self._learned_bytes = 0
+        self._learned_seconds = 0.0
         self.is_rate_known = False
         """Whether enough was sent to believe `rate`."""
+        self.sent_bytes = 0
+        """Bytes handed to streams."""
         self.saved_bytes = 0
         """Tensor bytes less what was sent for them."""
 
     @property
-    def may_pay(self) -> bool:
-        """Whether any tensor might be worth compressing now."""
+    def may_compress(self) -> bool:
+        """Whether compressing any tensor might pay now."""
         if self.mode == "auto":
-            return not self.is_rate_known or self._rate() < FAST_BYTES_PER_SECOND
+            return not self.is_rate_known or 0 < self._rate() < FAST_BYTES_PER_SECOND
         return self.mode == "on"
 
-    def best(self, trials: tuple[Trial, ...]) -> PieceKind:
+    def learned(self, count: int, seconds: float) -> None:
+        """So many further bytes have arrived, and it took so long."""
+        self._learned_bytes += count
+        self._learned_seconds += seconds
+        self.is_rate_known = (
+            self._learned_bytes >= LEARNING_BYTES or self._learned_seconds >= LEARNING_SECONDS
+        )
+
+    def forget_rate(self) -> None:
+        """The link is another."""
+        self._learned_bytes, self._learned_seconds, self.is_rate_known = 0, 0.0, False
+
+    def best(self, trials: Sequence[Trial]) -> PieceKind:
         """How a tensor of which a sample gave `trials` is sent now."""
         if self.mode == "on":
             return min(trials, key=lambda trial: trial.ratio).kind
@@ -68,28 +87,25 @@ class LinkCompression:
 
 
 class BulkWriter:
-    """One tensor on its bulk stream. `begin`, `write` its bytes in order, `finish`."""
+    """One tensor, or the rest of one, on its bulk stream: `begin`, `write` its bytes in order."""
 
-    def __init__(
-        self,
-        stream: SendStream,
-        request: RequestId,
-        length: int,
-        item_bytes: int,
-        link: LinkCompression,
-    ) -> None:
-        """`item_bytes` is the size of one element."""
+    def __init__(self, stream: SendStream, header: BulkHeader, link: BulkLink) -> None:
+        """`header.item_bytes` is the size of an element; whether the stream comes in pieces is
+        decided here. A header without it is never compressed."""
         self.stream = stream
-        self.sent_bytes = 0
-        """What was handed to the stream."""
         self._link = link
-        self._item_bytes = item_bytes
-        self._in_pieces = length >= LEAST_BYTES and link.may_pay
-        self._header = BulkHeader(request, length, item_bytes if self._in_pieces else 0)
-        self._trials: tuple[Trial, ...] | None = None
+        self._item_bytes = header.item_bytes
+        self._in_pieces = bool(header.item_bytes) and (
+            header.length >= LEAST_BYTES and link.may_compress
+        )
+        item_bytes = header.item_bytes if self._in_pieces else 0
+        self._header = BulkHeader(header.request, header.length, item_bytes)
+        self._trials: Sequence[Trial] = ()
+        self._written = 0
+        self._arrived = 0
 
     async def begin(self) -> None:
-        """Writes the header. Raises as `SendStream.write`, as all of these."""
+        """Writes the header. Raises as `SendStream.write`, and so does `write`."""
         await self._write(encode_bulk_header(self._header))
 
     async def write(self, data: memoryview, whole: memoryview | None = None) -> None:
@@ -99,35 +115,38 @@ class BulkWriter:
         if not self._in_pieces:
             await self._write(data)
             return
-        if self._link.mode == "auto" and not self._link.is_rate_known:
-            await self._write_as(PieceKind.STORED, data[:LEARNING_BYTES])
-            data = data[LEARNING_BYTES:]
-            if not data:
-                return
-            await self.stream.wait_acknowledged()
-            self._link.is_rate_known = True
+        link = self._link
+        while data and link.mode == "auto" and not link.is_rate_known:
+            data = await self._learn(data)
+        if not data:
+            return
         kind = PieceKind.STORED
-        if self._link.may_pay:
-            if self._trials is None:
-                sample = data if whole is None else whole
-                self._trials = await asyncio.to_thread(
-                    try_out, sample, self._item_bytes, time.perf_counter
-                )
-            kind = self._link.best(self._trials)
+        if link.may_compress:
+            sample = data if whole is None else whole
+            self._trials = self._trials or await asyncio.to_thread(
+                try_out, sample, self._item_bytes, time.perf_counter
+            )
+            kind = link.best(self._trials)
         await self._write_as(kind, data)
 
-    def finish(self) -> None:
-        """Marks the end."""
-        self.stream.finish()
+    async def _learn(self, data: memoryview) -> memoryview:
+        """Sends the first bytes as they are, to see how fast the link is, with as many always under
+        way; returns the others."""
+        piece, rest = data[:LEARNING_PIECE_BYTES], data[LEARNING_PIECE_BYTES:]
+        began = time.monotonic()
+        await self._write_as(PieceKind.STORED, piece)
+        await self.stream.wait_acknowledged(LEARNING_PIECE_BYTES)
+        arrived = self._written - self.stream.unacknowledged_bytes
+        self._link.learned(arrived - self._arrived, time.monotonic() - began)
+        self._arrived = arrived
+        return rest
 
     async def _write_as(self, kind: PieceKind, data: memoryview) -> None:
         if kind is PieceKind.STORED:
             buffers = _encoded((data,), kind, self._item_bytes)
         else:
-            pieces = [
-                data[start : start + CODED_PIECE_BYTES]
-                for start in range(0, len(data), CODED_PIECE_BYTES)
-            ]
+            starts = range(0, len(data), CODED_PIECE_BYTES)
+            pieces = [data[start : start + CODED_PIECE_BYTES] for start in starts]
             buffers = await asyncio.to_thread(_encoded, pieces, kind, self._item_bytes)
             self._link.saved_bytes += len(data) - sum(map(len, buffers))
         for buffer in buffers:
@@ -135,10 +154,9 @@ class BulkWriter:
 
     async def _write(self, data: Buffer) -> None:
         await self.stream.write(data)
-        self.sent_bytes += len(data)
+        self._written += len(data)
+        self._link.sent_bytes += len(data)
 
 
-def _encoded(
-    pieces: list[memoryview] | tuple[memoryview, ...], kind: PieceKind, item_bytes: int
-) -> list[Buffer]:
+def _encoded(pieces: Sequence[memoryview], kind: PieceKind, item_bytes: int) -> list[Buffer]:
     return [part for piece in pieces for part in encode_piece(piece, kind, item_bytes)]

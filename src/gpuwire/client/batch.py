@@ -38,6 +38,8 @@ class Upload:
     completion: Completion | None
     transfer: Transfer | None = None
     """Told how far it is, where someone may look."""
+    item_bytes: int = 0
+    """Of one element, which helps to compress; 0: it is sent as it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from gpuwire.bulk import PIECE_BYTES, BulkReader
 from gpuwire.client.heartbeat import Heartbeats
 from gpuwire.client.pending import PendingReplies
 from gpuwire.client.stats import ServerCounts
@@ -27,14 +28,13 @@ from gpuwire.wire.messages import (
     Message,
     Reply,
     ReplyFrame,
+    UploadFound,
     WorkCounts,
 )
 from gpuwire.wire.records import from_record
 from gpuwire.wire.session import ClientSession
 
 _READ_BYTES = 256 * 1024
-_BULK_BYTES = 1024 * 1024
-"""A long tensor is taken in in such pieces, so that counts and heartbeats see it come."""
 
 
 class Reader:
@@ -62,6 +62,7 @@ class Reader:
         self._graph_missing = graph_missing
         self._counts = counts
         self.bytes_received = 0
+        self.compression_saved_bytes = 0
 
     async def run(self, first: Iterable[Message]) -> None:
         """Takes messages in, `first` those that came with the welcome. Ends only by raising: the
@@ -95,6 +96,8 @@ class Reader:
                 self._writer.send(HeartbeatReply(message.number))
             case HeartbeatReply():
                 self._heartbeats.answered(message.number)
+            case UploadFound():
+                self._writer.uploads.found(message)
             case Acknowledge():
                 pass
             case Close(error=None):
@@ -129,10 +132,14 @@ class Reader:
             stream.stop()
             return
         self.bytes_received += len(data)
-        for start in range(0, len(target), _BULK_BYTES):
-            piece = target[start : start + _BULK_BYTES]
-            await stream.read_into(piece)
-            self.bytes_received += len(piece)
+        reader = BulkReader(stream, header)
+        for start in range(0, len(target), PIECE_BYTES):
+            piece = target[start : start + PIECE_BYTES]
+            before = reader.received_bytes
+            await reader.read_into(piece)
+            received = reader.received_bytes - before
+            self.bytes_received += received
+            self.compression_saved_bytes += len(piece) - received if header.item_bytes else 0
             self._pending.bulk_moved(header.request, len(piece))
             self._heartbeats.heard()
         self._pending.bulk_ended(header.request)

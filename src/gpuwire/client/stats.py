@@ -51,6 +51,14 @@ class Stats:
     """Drops of tensors included: one task for all that died while a batch was open."""
     bytes_sent: int
     bytes_received: int
+    upload_hits: int
+    """Uploads that were announced (`remote.upload_cache`) and that the server had …"""
+    upload_misses: int
+    """… and those that it had not."""
+    upload_bytes_not_sent: int
+    """The bytes of the first."""
+    compression_saved_bytes: int
+    """Tensor bytes that went both ways, less what was sent for them."""
     graphs_registered: int
     """Op-graphs that the server was told."""
     graph_executions: int

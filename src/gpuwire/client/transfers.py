@@ -22,9 +22,10 @@ class Transfer:
         on_the_way = self._on_the_way() if self._on_the_way is not None else 0
         return max(self._moved - on_the_way, 0)
 
-    def begins(self, on_the_way: Callable[[], int]) -> None:
+    def begins(self, on_the_way: Callable[[], int], taken: int = 0) -> None:
         """An upload: what is handed over has arrived only when it is acknowledged. `on_the_way`
-        counts what is not."""
+        counts what is not; `taken` bytes are there from before."""
+        self._moved = taken
         self._on_the_way = on_the_way
 
     def moved(self, count: int) -> None:

@@ -108,6 +108,7 @@ def _anchored(config: Config, directory: Path) -> Config:
         if logger.get("file") is not None:
             logger["file"] = directory / logger["file"]
     server = table.get("server", {})
-    if server.get("state_dir") is not None:
-        server["state_dir"] = directory / server["state_dir"]
+    for name in ("state_dir", "upload_cache_dir"):
+        if server.get(name) is not None:
+            server[name] = directory / server[name]
     return Config(**table)

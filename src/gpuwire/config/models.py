@@ -21,6 +21,7 @@ else:
 LogLevel = Literal["disabled", "basic", "full"]
 QuicEngine = Literal["auto", "aioquic", "qh3"]
 Progress = Literal["auto", "off"]
+Compression = Literal["auto", "off", "on"]
 PersistentMemory = Literal["enabled", "size-match", "disabled", "enforced"]
 
 Count = Annotated[int, Field(ge=1)]
@@ -92,7 +93,11 @@ class RemoteConfig(Section):
     """How long a server keeps a session whose link is lost. No effect in this version: a session
     ends with its link."""
     upload_cache: bool = False
-    """Announce large uploads by their content's hash. No effect in this version."""
+    """Announce uploads of 1 MiB and more by their content's hash, and send only those that the
+    server does not have. It costs hashing, and a round trip where the server has it not."""
+    compression: Compression = "auto"
+    """auto: tensors are compressed on the link where that is measured to end sooner, which it never
+    is on fast links; off: never; on: always."""
     tracing: bool = False
     """Tell OpenTelemetry what this program asks of the server, and the server of which trace it
     is. Needs the extra `otel`."""
@@ -178,6 +183,13 @@ class ServerConfig(Section):
     """One tensor's upload; 0 is whatever the device holds."""
     max_memory_bytes: Bytes = 0
     """One session's tensors; 0 is no limit."""
+    upload_cache_memory_bytes: Bytes = 1024 * 1024 * 1024
+    """Memory for uploads of clients that announce theirs (`remote.upload_cache`), so that they need
+    not be sent twice. It is taken as such uploads come; 0 keeps none."""
+    upload_cache_dir: FilePath | None = None
+    """Where to keep them on disk too, for after a restart; one server, one directory."""
+    upload_cache_disk_bytes: Bytes = 16 * 1024 * 1024 * 1024
+    """What that may take."""
     max_graphs: Count = 1024
     """Op-graphs that one session keeps; a client tells those given up again when it runs them."""
     max_graph_bytes: Count = 128 * 1024 * 1024
