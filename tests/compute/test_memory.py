@@ -115,6 +115,25 @@ def test_the_sliced_pool_keeps_blocks_apart_and_merges_all_of_them_back(steps):
     assert not pages.live
 
 
+def test_a_loop_settles_on_a_few_sets_of_places():
+    """Each step makes its values anew and lets go of the old ones, in an order of its own."""
+    memory = manager(Pages())
+    sizes = [4096, 4096, 1024, 4096, 512, 1024, 64]
+    values = [memory.allocate(size) for size in sizes]
+    chance = random.Random(1)
+    seen = []
+    for _ in range(60):
+        scratch = [memory.allocate(size) for size in (8192, 4096, 64)]
+        values, old = [memory.allocate(size) for size in sizes], values
+        seen.append(tuple(used.block.place for used in (*old, *scratch, *values)))
+        chance.shuffle(old)
+        chance.shuffle(scratch)
+        for group in (old, scratch):
+            while group:
+                group.pop()
+    assert len(set(seen[20:])) <= 3
+
+
 def test_a_repeating_program_gets_its_places_again():
     memory = manager(Pages())
 

@@ -85,10 +85,10 @@ class SequenceLauncher:
             handles[slot] = handle
             made.append(used)
         slices += made
-        places = tuple([used.block for used in slices])
+        places = tuple([used.block.place for used in slices])
         bound = sequence.bound.get(places)
         if bound is None:
-            bound = self._bind(sequence, places, handles, stream)
+            bound = self._bind(sequence, places, slices, handles, stream)
             if bound is None:
                 return False
         self._recent.move_to_end(sequence)
@@ -152,6 +152,7 @@ class SequenceLauncher:
         self,
         sequence: LaunchSequence,
         places: Places,
+        slices: Sequence[Slice],
         handles: Sequence[Handle | None],
         stream: Stream,
     ) -> BoundSequence | None:
@@ -166,7 +167,7 @@ class SequenceLauncher:
                 return None
         bound = binding.bound
         bound.names = tuple(dict.fromkeys(program.name for program in bound.programs))
-        bound.pages = {block.page for block in places}
+        bound.pages = {used.page for used in slices}
         bound.pages.update(uniform.block.page for uniform in bound.uniforms)
         for page in bound.pages:
             page.groups.add((sequence, places))

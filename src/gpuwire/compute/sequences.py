@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuwire.compute.memory.pages import Block, Page
+from gpuwire.compute.memory.pages import Page
 from gpuwire.compute.native import Pointer, lib
 from gpuwire.compute.programs import Program
 from gpuwire.compute.uniforms import Uniform
@@ -54,8 +54,8 @@ BoundStep = tuple[
 parameters that are the same in each run, in C memory, or what stands before and after those that a
 run brings; their size, 0 where none are to be set; the grid."""
 
-Places = tuple[Block, ...]
-"""Where the slots lie: those that were given, then those that were made."""
+Places = tuple[int, ...]
+"""Where the slots begin (`Block.place`): those that were given, then those that were made."""
 
 
 class BoundSequence:

@@ -45,12 +45,14 @@ class Page:
 class Block:
     """A part of a page: used, free, or kept warm for the next request of its very size."""
 
-    __slots__ = ("bin", "next", "offset", "page", "pool", "previous", "size", "used")
+    __slots__ = ("bin", "next", "offset", "page", "place", "pool", "previous", "size", "used")
 
     def __init__(self, page: Page, offset: int, size: int, pool: Pool) -> None:
         self.page = page
         self.pool = pool
         self.offset = offset
+        self.place = page.number << 48 | offset
+        """Where it begins, among all blocks of all pages."""
         self.size = size
         self.used = False
         self.bin = -1

@@ -2,13 +2,15 @@
 
 The sliced pool is a two-level segregated fit (Masmano et al., "TLSF: a new dynamic memory
 allocator for real-time systems", ECRTS 2004): free blocks in bins eight to an octave, a bitmap of
-the bins that hold any, neighbours merged on release. In front of it lies a list for each size of
-blocks that were just released and not yet merged: a program that repeats gets the same places
-again, which is 0.3 µs instead of 2 µs, and lets its bind groups be found again.
+the bins that hold any, neighbours merged on release. In front of it lies a heap for each size of
+blocks that were just released and not yet merged, which is 0.4 µs instead of 2 µs. Of blocks that
+fit alike the first in memory is taken, whatever the order in which they were released: so a program
+that repeats settles on a few sets of places, and what was bound there is found again.
 """
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Protocol
 
@@ -119,14 +121,14 @@ class SlicedPool:
         self._max_page = max_page
         self._bins: list[dict[Block, None]] = []
         self._filled = 0
-        self._warm: dict[int, list[Block]] = {}
+        self._warm: dict[int, list[tuple[int, Block]]] = {}
         self._warm_bytes = 0
         self._first_blocks: dict[Page, Block] = {}
 
     def reserve(self, size: int) -> Block:
         warm = self._warm.get(size)
         if warm:
-            block = warm.pop()
+            _, block = heappop(warm)
             self._warm_bytes -= size
             block.used = True
             block.page.used_blocks += 1
@@ -147,9 +149,9 @@ class SlicedPool:
         size = block.size
         warm = self._warm.get(size)
         if warm is None:
-            self._warm[size] = [block]
+            self._warm[size] = [(block.place, block)]
         else:
-            warm.append(block)
+            heappush(warm, (block.place, block))
         self._warm_bytes += size
         if self._warm_bytes > self.usage.reserved >> 3:
             self._merge_warm()
@@ -198,7 +200,7 @@ class SlicedPool:
 
     def _merge_warm(self) -> None:
         for blocks in self._warm.values():
-            for block in blocks:
+            for _, block in blocks:
                 self._merge(block)
         self._warm.clear()
         self._warm_bytes = 0
@@ -353,8 +355,8 @@ def _give_back(block: Block, source: PageSource) -> int:
 
 
 def _tightness(block: Block) -> tuple[int, int]:
-    """The smallest that fits, and of those the one on the oldest page: new pages stay empty."""
-    return block.size, block.page.number
+    """The smallest that fits, and of those the first on the oldest page: new pages stay empty."""
+    return block.size, block.place
 
 
 def _bin_of(size: int) -> int:
