@@ -10,6 +10,7 @@ from urllib.parse import quote
 from dashboard.http_client import Connection, request
 from gpuwire.dashboard.serving import Dashboard
 from gpuwire.server import Server, TokenStore
+from gpuwire.telemetry.event_block import unpacked
 from gpuwire.telemetry.plain import from_plain
 from gpuwire.telemetry.snapshots import ServerSnapshot
 from gpuwire.transport import Ticket
@@ -65,7 +66,8 @@ def test_events_are_snapshots_and_metrics_have_units(
             await compute(client, 1)
             names: list[str] = []
             while "read" not in names:
-                names += [event["name"] for _, event in (await viewer.snapshot())["events"]]
+                now = from_plain(ServerSnapshot, await viewer.snapshot())
+                names += [event.name for _, block in now.events for event in unpacked(block)]
             assert names == ["upload", "add", "read"]
             metrics = (await request(local.url, "/metrics")).body.decode()
             viewer.close()

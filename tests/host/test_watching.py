@@ -9,13 +9,13 @@ import pytest
 
 from gpuwire.errors import ExecutionError
 from gpuwire.host.channel_messages import AskFacts, AskGraph, Facts
-from gpuwire.host.facts import unpack_snapshot
 from gpuwire.ids import GraphId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ShapeAttributes
 from gpuwire.ir.tensors import Scalar
+from gpuwire.telemetry.event_block import unpacked
 from gpuwire.telemetry.plain import from_json
-from gpuwire.telemetry.snapshots import Count, GraphDrawing, HostSnapshot
+from gpuwire.telemetry.snapshots import NO_EVENTS, Count, GraphDrawing, HostSnapshot
 from gpuwire.wire.bindings import Bindings, run_of
 from host.conftest import FrontEnd
 from host.test_graphs import SCALE_AND_ADD
@@ -30,7 +30,7 @@ async def facts(front: FrontEnd, lease_ms: int = 0) -> HostSnapshot:
     front.channel.send(AskFacts(number, lease_ms))
     answer = await front.message(Facts)
     assert answer.number == number
-    return unpack_snapshot(answer.payload)
+    return from_json(HostSnapshot, bytes(answer.payload))
 
 
 def launches(snapshot: HostSnapshot, name: str) -> int:
@@ -55,19 +55,22 @@ def test_events_are_told_only_while_somebody_watches(
         session = front.open()
         await work(front, session, 1)
         before = await facts(front, LEASE_MS)
-        assert (before.events, before.ops, before.samples) == ((), (), ())
+        assert (before.events, before.ops, before.samples) == (NO_EVENTS, (), ())
         await work(front, session, 11)
         watched = await facts(front)
-        told = [(event.kind, event.name, event.shape, event.nbytes) for event in watched.events]
+        told = [
+            (event.kind, event.name, event.shape, event.nbytes)
+            for event in unpacked(watched.events)
+        ]
         assert told == [
             ("upload", "upload", "float32[4]", 16),
             ("elementwise", "add", "float32[4]", 16),
             ("read", "read", "", 0),
         ]
-        assert {event.session for event in watched.events} == {session}
+        assert {event.session for event in unpacked(watched.events)} == {session}
         assert set(watched.ops) == {Count("upload", 1), Count("elementwise", 1), Count("read", 1)}
         assert launches(watched, "add__") - launches(before, "add__") == 1
-        assert (await facts(front)).events == (), "told once"
+        assert (await facts(front)).events == NO_EVENTS, "told once"
         (told_session,) = [told for told in watched.sessions if told.session == session]
         assert told_session.tensors == 4
         assert told_session.memory_bytes > 0
@@ -92,7 +95,7 @@ def test_a_flood_of_operations_drops_events_and_loses_no_count(
         await front.read(session, count + 1)
         watched = await facts(front)
         assert Count("shape", count) in watched.ops
-        assert len(watched.events) + watched.dropped == count + 2
+        assert len(list(unpacked(watched.events))) + watched.dropped == count + 2
         assert watched.dropped > 0
         await front.end(session)
 
@@ -144,7 +147,7 @@ def test_an_op_graph_is_told_drawn_and_counted(runner: asyncio.Runner, front: Fr
         assert watched.cache.runs - before.runs == 3
         assert watched.cache.registrations - before.registrations == 1
         assert watched.cache.baseline_bytes - before.baseline_bytes == 3 * len(SCALE_AND_ADD)
-        assert [event.kind for event in watched.events].count("graph") == 3
+        assert [event.kind for event in unpacked(watched.events)].count("graph") == 3
         assert Count("elementwise", 9) in watched.ops, "operations are counted one by one"
         assert watched.dropped == 0, "and a run is one event"
         drawn = await drawing(front, session, 5)

@@ -13,8 +13,9 @@ from gpuwire.config import RemoteConfig
 from gpuwire.errors import QuotaExceeded, ServerStopped, TokenRejected
 from gpuwire.server import Server, TokenStore
 from gpuwire.server.watching import KEPT_MOMENTS, MAX_VIEWERS, Sight, told
+from gpuwire.telemetry.event_block import unpacked
 from gpuwire.telemetry.plain import from_json
-from gpuwire.telemetry.snapshots import OpEvent, ServerSnapshot, TrafficPoint
+from gpuwire.telemetry.snapshots import EventBlock, OpEvent, ServerSnapshot, TrafficPoint
 from gpuwire.transport import Ticket
 from host_tasks import add, read, register
 from plain_client import PlainClient, connect_plainly, plain_client
@@ -27,6 +28,10 @@ async def compute(client: PlainClient, first: int) -> None:
     await client.reply(first)
 
 
+def told_events(snapshot: ServerSnapshot) -> list[OpEvent]:
+    return [event for _, block in snapshot.events for event in unpacked(block)]
+
+
 async def until(
     viewer: Viewer, found: Callable[[ServerSnapshot], bool]
 ) -> tuple[ServerSnapshot, list[OpEvent]]:
@@ -34,7 +39,7 @@ async def until(
     events: list[OpEvent] = []
     while True:
         snapshot = await viewer.next()
-        events += [event for _, event in snapshot.events]
+        events += told_events(snapshot)
         if found(snapshot):
             return snapshot, events
 
@@ -56,9 +61,11 @@ def test_a_viewer_sees_sessions_operations_memory_and_the_log(
 
             def is_told(now: ServerSnapshot) -> bool:
                 traffic.extend(now.traffic)
-                names.update(event.name for _, event in now.events)
-                # Frames are counted in the front, operations in the host, a moment apart.
-                return "read" in names and any(point.tasks for point in traffic)
+                names.update(event.name for event in told_events(now))
+                # Frames are counted in the front, operations in the host, a moment apart, and
+                # kernels are told once a second.
+                has_kernels = any(device.kernels for device in now.devices)
+                return "read" in names and has_kernels and any(point.tasks for point in traffic)
 
             snapshot, events = await until(viewer, is_told)
             assert [event.name for event in events] == ["upload", "add", "read"]
@@ -92,7 +99,7 @@ def test_another_token_sees_its_own_sessions_only(runner: asyncio.Runner, serve:
                 await compute(others, 1)
                 await compute(hers, 11)
                 snapshot, events = await until(
-                    viewer, lambda now: any(event.name == "read" for _, event in now.events)
+                    viewer, lambda now: any(e.name == "read" for e in told_events(now))
                 )
                 assert not snapshot.whole
                 assert [session.token for session in snapshot.sessions] == ["alice"]
@@ -130,7 +137,7 @@ def test_counts_of_a_session_stay_when_it_has_gone(
         assert after.totals.refusals - before.refusals == 1
         assert after.totals.tasks - before.tasks == 3
         assert after.totals.bytes_in > before.bytes_in
-        assert after.events == (), "nobody watched"
+        assert told_events(after) == [], "nobody watched"
 
     runner.run(check())
 
@@ -187,11 +194,12 @@ def test_what_is_too_long_for_the_wire_is_shortened(
 ) -> None:
     async def check() -> None:
         snapshot = await shared_server.watching.once(Sight())
-        event = (0, OpEvent(1.0, 1, "matmul", "matmul", "float32[9, 9]", 324, 1, 1.0, 0.0))
-        long = replace(snapshot, events=(event,) * 5000, log=("x" * 400,) * 200)
+        block = EventBlock((), "AAAA" * 25_000)
+        long = replace(snapshot, events=((0, block),), log=("x" * 400,) * 200)
         short = from_json(ServerSnapshot, told(long))
         assert len(told(long)) <= 96 * 1024
         assert short.sessions == snapshot.sessions
-        assert short.events == (event,) * 100
+        assert short.events == ()
+        assert short.log == ("x" * 400,) * 30
 
     runner.run(check())

@@ -14,6 +14,8 @@ from gpuwire.telemetry.snapshots import (
     KernelSample,
     KernelSnapshot,
     NodeSnapshot,
+    EventBlock,
+    EventName,
     OpEvent,
     PoolSnapshot,
     ServerSnapshot,
@@ -23,6 +25,7 @@ from gpuwire.telemetry.snapshots import (
 )
 
 EVENT = OpEvent(1.5, 3, "matmul", "matmul", "float32[2, 3]", 24, 7, 1.25, 0.0)
+EVENTS = EventBlock((EventName("matmul", "matmul", "float32[2, 3]", 24),), "")
 SAMPLE = KernelSample(1.75, 3, "matmul f32", 0.25)
 HOST = HostSnapshot(
     2.0,
@@ -34,7 +37,7 @@ HOST = HostSnapshot(
     (),
     CacheCounts(runs=4, registrations=1, baseline_bytes=400, actual_bytes=150),
     (Count("matmul", 2),),
-    (EVENT,),
+    EVENTS,
     0,
     (SAMPLE,),
     (KernelSnapshot("matmul f32", 2, 1, 0.25),),
@@ -47,7 +50,7 @@ SESSION = SessionSnapshot(
 POINT = TrafficPoint(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, ())
 SERVER = ServerSnapshot(
     *(1.0, "a server", 1, 0, True, Totals(), (), (SESSION,), (), (POINT,)),
-    *(((0, EVENT),), 0, ((0, SAMPLE),), ("a line",)),
+    *(((0, EVENTS),), 0, ((0, SAMPLE),), ("a line",)),
 )
 DRAWING = GraphDrawing(
     1, ("float32[2]",), (0,), (NodeSnapshot("exp", "elementwise", ("i0",), "f", 8, ""),)

@@ -1,4 +1,4 @@
-"""`traceparent` as W3C Trace Context asks: what is malformed is ignored, later versions are read."""
+"""`traceparent` as W3C Trace Context asks: the malformed is ignored, later versions are read."""
 
 from __future__ import annotations
 

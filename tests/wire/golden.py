@@ -285,6 +285,7 @@ MESSAGES: dict[str, Message] = {
     "announce upload": AnnounceUpload(RequestId(300), 1 << 33, bytes(range(32))),
     "upload found": UploadFound(RequestId(300), True),
     "watch": Watch(300),
+    "watch, closely": Watch(300, closely=True),
     "facts": Facts(300, 1 << 50, (1 << 50) + 7, b'{"moment":1.5}'),
     "close": Close(None),
     "close, error": Close(_ERROR),

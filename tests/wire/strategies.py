@@ -382,7 +382,7 @@ control_messages: st.SearchStrategy[Message] = st.one_of(
         AnnounceUpload, requests, st.integers(0, 1 << 46), st.binary(min_size=32, max_size=32)
     ),
     st.builds(UploadFound, requests, st.booleans()),
-    st.builds(Watch, counts),
+    st.builds(Watch, counts, st.booleans()),
     st.builds(Facts, counts, counts, counts, st.binary(max_size=300)),
     st.builds(Close, st.none() | error_records()),
 )

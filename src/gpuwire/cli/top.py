@@ -7,8 +7,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +19,9 @@ from gpuwire.cli.options import ConfigOption, JsonOption
 from gpuwire.cli.printing import PIPE_WIDTH, print_json
 from gpuwire.config import Config, load_config, ticket_from_environment
 from gpuwire.errors import TicketError
+from gpuwire.telemetry.event_block import unpacked
+from gpuwire.telemetry.plain import to_plain
+from gpuwire.telemetry.snapshots import ServerSnapshot
 
 
 def top(
@@ -60,12 +64,19 @@ def top(
 
 async def _print_json(ticket: str, config: Config, authority: Path | None) -> None:
     from gpuwire.client.watching import watch
-    from gpuwire.telemetry.plain import to_plain
     from gpuwire.transport import Ticket
 
     async with watch(Ticket.parse(ticket), config.remote, authority) as viewer:
         await viewer.next()  # Rates and operations are those between two moments.
-        print_json(to_plain(await viewer.next()))
+        print_json(_legible(await viewer.next()))
+
+
+def _legible(snapshot: ServerSnapshot) -> dict[str, Any]:
+    """A snapshot for programs, its events one by one."""
+    events = [event for _, block in snapshot.events for event in unpacked(block)]
+    plain = to_plain(replace(snapshot, events=()))
+    assert isinstance(plain, dict)
+    return {**plain, "events": to_plain(tuple(events))}
 
 
 async def _print_once(ticket: str, config: Config, authority: Path | None) -> None:

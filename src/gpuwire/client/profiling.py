@@ -13,6 +13,7 @@ from gpuwire.client.session import Session
 from gpuwire.client.timeline import TimedSink, Timeline
 from gpuwire.client.timeline_file import ServerSide, trace_file
 from gpuwire.errors import ArgumentError, GpuwireError
+from gpuwire.telemetry.event_block import unpacked
 from gpuwire.telemetry.snapshots import ServerSnapshot
 
 SESSION_LETTERS = 8
@@ -91,6 +92,7 @@ class _Telling:
 
     def _take(self, snapshot: ServerSnapshot) -> None:
         own = {(s.device, s.number) for s in snapshot.sessions if s.name == self._name}
-        self._side.events += [e for at, e in snapshot.events if (at, e.session) in own]
+        for at, block in snapshot.events:
+            self._side.events += [e for e in unpacked(block) if (at, e.session) in own]
         self._side.samples += [s for at, s in snapshot.samples if (at, s.session) in own]
         self._side.dropped += snapshot.dropped

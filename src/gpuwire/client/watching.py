@@ -26,8 +26,9 @@ SILENCE_SECONDS = 15.0
 class Viewer:
     """A connection that asks what the server does. Made by `watch`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, closely: bool) -> None:
         self._link = link
+        self._closely = closely
         self._numbers = 0
         self._asked = 0.0
         self._delay = inf
@@ -41,7 +42,7 @@ class Viewer:
         number = self._numbers
         writer = self._link.control.writer
         self._asked = time.time()
-        await writer.write(self._link.wire.send(Watch(number)))
+        await writer.write(self._link.wire.send(Watch(number, self._closely)))
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 return await self._answer(number)
@@ -83,13 +84,18 @@ class Viewer:
 
 @asynccontextmanager
 async def watch(
-    ticket: Ticket, config: RemoteConfig, authority: Path | None = None
+    ticket: Ticket,
+    config: RemoteConfig,
+    authority: Path | None = None,
+    *,
+    closely: bool = False,
 ) -> AsyncIterator[Viewer]:
     """A viewer of the ticket's server: with the server's own ticket it sees everything, with
-    another token what was opened with that token. Raises as `connecting.open_link`."""
+    another token what was opened with that token. `closely` has the server time more launches, for
+    which its work pays some percent. Raises as `connecting.open_link`."""
     link = await open_listing(ticket, config, authority)
     try:
-        yield Viewer(link)
+        yield Viewer(link, closely=closely)
         try:
             link.control.writer.write_nowait(link.wire.send(Close(None)))
         except GpuwireError:

@@ -119,10 +119,12 @@ class Ping:
 @dataclass(frozen=True, slots=True)
 class AskFacts:
     """Asks for a snapshot, and for events during the next `lease_ms` milliseconds; 0: only for
-    what is there. Answered with `Facts` of the same number."""
+    what is there. `closely` 1: for more timed launches. Answered with `Facts` of the same number.
+    """
 
     number: int
     lease_ms: int
+    closely: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,8 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The answer to `AskFacts` (see `host.facts`) or `AskGraph` (a `GraphDrawing` as JSON)."""
+    """The answer to `AskFacts` (a `HostSnapshot`) or `AskGraph` (a `GraphDrawing`), as JSON; empty
+    where there is no such graph."""
 
     number: int
     payload: Payload

@@ -2,9 +2,10 @@
 
 The front asks, a few times a second, for as long as somebody watches; every question is also a
 lease for two seconds or so. Operations are counted where they pass anyway, and a snapshot takes the
-counts together; so while somebody watches, an operation pays for an event (2 µs) as long as there
+counts together; so while somebody watches, an operation pays for an event (1 µs) as long as there
 is room for one, 1,024 times a second at most, and otherwise, as without a viewer, one attribute
-test. `tests/bench/bench_watching.py` measures it.
+test. What changes slowly and is long, kernels and graphs, is told once a second.
+`tests/bench/bench_watching.py` measures it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from gpuwire.telemetry.probe import Probe
 from gpuwire.telemetry.snapshots import (
     CacheCounts,
     Count,
+    EventName,
     GraphDrawing,
     GraphSnapshot,
     HostSessionSnapshot,
     HostSnapshot,
     NodeSnapshot,
-    OpEvent,
     PoolSnapshot,
 )
 
@@ -39,6 +40,8 @@ TOLD_GRAPHS = 40
 DRAWN_NODES = 400
 KEPT_SUMMARIES = 4096
 KEPT_ERRORS = 64
+DETAIL_SECONDS = 0.9
+"""Kernels and graphs are told at every fourth question, or when nobody watches."""
 ERROR_LETTERS = 300
 
 
@@ -46,7 +49,7 @@ class HostWatch:
     """What is told of one device host. `Device` holds it; sessions get a `SessionWatch` each."""
 
     def __init__(self, server: WgpuServer, graphs: NodeGraphs) -> None:
-        self.probe: Probe[OpEvent] = Probe(EVENTS_PER_SNAPSHOT)
+        self.probe = Probe(EVENTS_PER_SNAPSHOT)
         self.failures = 0
         self._server = server
         self._graphs = graphs
@@ -60,6 +63,7 @@ class HostWatch:
         self._told_ops: Counter[str] | None = None
         """As of the snapshot before; None where nobody watched then."""
         self._told_pieces = 0
+        self._detail_due = 0.0
 
     def session(self, number: int) -> SessionWatch:
         """The part of a session."""
@@ -90,22 +94,28 @@ class HostWatch:
     def ran(self, session: SessionWatch, work: Work, began: float) -> None:
         """Work was run, or has been queued to run."""
         seconds = time.perf_counter() - began
-        kind, name, shape, nbytes = self.summary(work.runnable.graph).told
-        self.probe.add(session.event(kind, name, shape, nbytes, seconds))
+        self._add(session, seconds, self.summary(work.runnable.graph).name)
 
     def came(self, session: SessionWatch, kind: str, type_: TensorType | None) -> None:
         """A task came that is no operation. While watched."""
         self._other[kind] += 1
         if self.probe.is_open:
             shape, nbytes = ("", 0) if type_ is None else (str(type_), type_.nbytes)
-            self.probe.add(session.event(kind, kind, shape, nbytes, 0.0))
+            self._add(session, 0.0, EventName(kind, kind, shape, nbytes))
+
+    def _add(self, session: SessionWatch, seconds: float, name: EventName) -> None:
+        now = time.time()
+        waited = now - session.arrived if session.arrived else -1.0
+        self.probe.add(now, waited, seconds, session.frame, session.number, name)
 
     # --- Asked by the front ---
 
-    def watch(self, seconds: float) -> None:
-        """Somebody watches for so long from now, at least."""
+    def watch(self, seconds: float, *, closely: bool = False) -> None:
+        """Somebody watches for so long from now, at least; `closely`, as a profile does, has more
+        launches timed, for which the work may pay."""
         if not self.probe.watched:
             self.kernels.start()
+        self.kernels.is_close = closely
         self.probe.watch(time.monotonic(), seconds)
 
     def expire(self) -> None:
@@ -116,8 +126,20 @@ class HostWatch:
             self._summaries.clear()
             self._told_ops = None
 
+    def tell_all(self) -> None:
+        """The next snapshot is to tell of kernels and graphs too."""
+        self._detail_due = 0.0
+
+    @property
+    def is_detail_due(self) -> bool:
+        """Whether the next snapshot tells of kernels and graphs."""
+        return not self.probe.watched or time.monotonic() >= self._detail_due
+
     def snapshot(self, sessions: Iterable[SessionFacts]) -> HostSnapshot:
         """All of it now; operations and events since the call before."""
+        is_detailed = self.is_detail_due
+        if is_detailed:
+            self._detail_due = time.monotonic() + DETAIL_SECONDS
         report = self._server.memory_overview()
         told = tuple(sessions)
         cache = _sum((self._ended, *(facts.cache for facts in told)))
@@ -137,8 +159,8 @@ class HostWatch:
             events,
             dropped,
             self.kernels.samples(),
-            self.kernels.snapshots(),
-            tuple(graph for facts in told for graph in facts.graphs),
+            self.kernels.snapshots() if is_detailed else None,
+            tuple(graph for facts in told for graph in facts.graphs) if is_detailed else None,
             time.process_time(),
         )
 
@@ -190,13 +212,6 @@ class SessionWatch:
         """Work was run."""
         self._host.ran(self, work, began)
 
-    def event(self, kind: str, name: str, shape: str, nbytes: int, seconds: float) -> OpEvent:
-        """An event of now."""
-        return OpEvent(
-            *(time.time(), self.number, kind, name, shape, nbytes),
-            *(self.frame, self.arrived, seconds),
-        )
-
     def came(self, kind: str, type_: TensorType | None = None) -> None:
         """An upload, read or sync came."""
         self._host.came(self, kind, type_)
@@ -220,8 +235,9 @@ class SessionWatch:
         """The session's part of a snapshot."""
         told: list[GraphSnapshot] = []
         ops: Counter[str] = Counter()
+        most = TOLD_GRAPHS if self._host.is_detail_due else 0
         for known in graphs:
-            if len(told) < TOLD_GRAPHS:
+            if len(told) < most:
                 told.append(self.graph(known))
             if known.runnable is not None:
                 for kind, count in self._host.summary(known.runnable.graph).counts:
@@ -289,7 +305,7 @@ class SessionFacts:
 class GraphSummary:
     """What an event says of a graph, made once."""
 
-    __slots__ = ("counts", "graph", "told")
+    __slots__ = ("counts", "graph", "name")
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
@@ -297,12 +313,14 @@ class GraphSummary:
         self.counts = tuple(Counter(_kind(node) for node in graph.nodes).items())
         node = graph.nodes[-1]
         if len(graph.nodes) == 1:
-            self.told = (_kind(node), node.definition.name, str(node.type), node.type.nbytes)
+            self.name = EventName(
+                _kind(node), node.definition.name, str(node.type), node.type.nbytes
+            )
         else:
             types = [graph.nodes[output.index].type for output in graph.outputs]
             nbytes = sum(type_.nbytes for type_ in types)
             shape = str(types[0]) if types else ""
-            self.told = ("graph", f"{len(graph.nodes)} operations", shape, nbytes)
+            self.name = EventName("graph", f"{len(graph.nodes)} operations", shape, nbytes)
 
 
 def _kind(node: Node) -> str:

@@ -42,7 +42,6 @@ from gpuwire.host.channel_messages import (
 )
 from gpuwire.host.device import Device
 from gpuwire.host.envelopes import pack_devices, pack_error, wire_limits
-from gpuwire.host.facts import pack_snapshot
 from gpuwire.host.graphs import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
@@ -142,8 +141,8 @@ class Worker:
                 self._send(SessionEnded(number, self._end_session(number)))
             case Ping(number):
                 self._send(Pong(number))
-            case AskFacts(number, lease_ms):
-                self._tell_facts(number, lease_ms)
+            case AskFacts(number, lease_ms, closely):
+                self._tell_facts(number, lease_ms, closely=bool(closely))
             case AskGraph(number, session_number, graph):
                 self._tell_graph(number, session_number, graph)
             case Configure(adapter, payload):
@@ -224,15 +223,17 @@ class Worker:
 
     # --- Being watched ---
 
-    def _tell_facts(self, number: int, lease_ms: int) -> None:
+    def _tell_facts(self, number: int, lease_ms: int, *, closely: bool) -> None:
         watch = self._watch
         if watch is None:
             return
-        if lease_ms:
-            watch.watch(lease_ms / 1000)
+        if not lease_ms:
+            watch.tell_all()
+        else:
+            watch.watch(lease_ms / 1000, closely=closely)
             asyncio.get_running_loop().call_later(lease_ms / 1000 + 0.01, watch.expire)
         facts = [session.facts() for session in self._sessions.values()]
-        self._send(Facts(number, pack_snapshot(watch.snapshot(facts))))
+        self._send(Facts(number, to_json(watch.snapshot(facts))))
 
     def _tell_graph(self, number: int, session_number: int, graph: int) -> None:
         session = self._sessions.get(session_number)

@@ -35,7 +35,6 @@ from gpuwire.host.channel_messages import (
     UploadChunk,
 )
 from gpuwire.host.envelopes import unpack_devices, unpack_error
-from gpuwire.host.facts import unpack_snapshot
 from gpuwire.host.slots import SlotMemory, SlotPool, anonymous_file
 from gpuwire.server.host_output import HostOutput
 from gpuwire.telemetry.logs import Logger
@@ -178,11 +177,12 @@ class DeviceHost:
 
     # --- Being watched ---
 
-    async def facts(self, lease_seconds: float) -> HostSnapshot:
+    async def facts(self, lease_seconds: float, *, closely: bool = False) -> HostSnapshot:
         """What the host says of itself, as soon as it turns its loop; it notes events for so long
-        from now. `DeviceLost` if it is gone."""
-        answer = await self._ask(lambda number: AskFacts(number, round(lease_seconds * 1000)))
-        return unpack_snapshot(answer)
+        from now, and times more launches if `closely`. `DeviceLost` if it is gone."""
+        lease_ms = round(lease_seconds * 1000)
+        answer = await self._ask(lambda number: AskFacts(number, lease_ms, int(closely)))
+        return from_json(HostSnapshot, bytes(answer))
 
     async def drawing(self, session: int, graph: int) -> GraphDrawing | None:
         """An op-graph of a session; None where it has none of that number any more."""

@@ -317,7 +317,9 @@ class Reception:
                     control.writer.write_nowait(wire.send(HeartbeatReply(message.number)))
                 if isinstance(message, Watch):
                     if view is None:
-                        view = views.enter_context(self._watching.view(sight))
+                        view = views.enter_context(
+                            self._watching.view(sight, closely=message.closely)
+                        )
                     snapshot = await view.next()
                     if snapshot is None:
                         return

@@ -17,16 +17,18 @@ from gpuwire.errors import GpuwireError, QuotaExceeded
 from gpuwire.server.admission import Grant
 from gpuwire.server.roster import Roster
 from gpuwire.server.supervision import ServedDevice
+from gpuwire.telemetry.event_block import only
 from gpuwire.telemetry.log_tail import LogTail
 from gpuwire.telemetry.plain import to_json
 from gpuwire.telemetry.snapshots import (
+    NO_EVENTS,
     CacheCounts,
     DeviceSnapshot,
+    EventBlock,
     GraphDrawing,
     GraphSnapshot,
     HostSnapshot,
     KernelSample,
-    OpEvent,
     ServerSnapshot,
     SessionSnapshot,
     Totals,
@@ -53,7 +55,7 @@ class Sight:
     token: str | None = None
 
 
-_NOTHING = HostSnapshot(0.0, "", 0, 0, 0, (), (), CacheCounts(), (), (), 0, (), (), ())
+_NOTHING = HostSnapshot(0.0, "", 0, 0, 0, (), (), CacheCounts(), (), NO_EVENTS, 0, (), (), ())
 """Of a host that has said nothing."""
 
 
@@ -64,7 +66,7 @@ class _Moment:
     devices: tuple[DeviceSnapshot, ...]
     sessions: tuple[SessionSnapshot, ...]
     graphs: tuple[GraphSnapshot, ...]
-    events: tuple[tuple[int, OpEvent], ...]
+    events: tuple[tuple[int, EventBlock], ...]
     dropped: int
     samples: tuple[tuple[int, KernelSample], ...]
 
@@ -94,15 +96,16 @@ class Watching:
         self._questions: dict[int, asyncio.Task[HostSnapshot]] = {}
         """Questions that are not answered yet, by device."""
 
-    def view(self, sight: Sight) -> View:
-        """A new viewer; to be closed. `QuotaExceeded` above `MAX_VIEWERS`."""
+    def view(self, sight: Sight, *, closely: bool = False) -> View:
+        """A new viewer; to be closed. While one watches `closely`, more launches are timed than
+        work does not notice. `QuotaExceeded` above `MAX_VIEWERS`."""
         if len(self._views) >= MAX_VIEWERS:
             raise QuotaExceeded(
                 f"{MAX_VIEWERS} viewers watch this server, as many as it takes; close one first",
                 quota="viewers",
                 limit=MAX_VIEWERS,
             )
-        view = View(sight, self._shown, self._closed)
+        view = View(sight, self._shown, self._closed, closely=closely)
         self._views.add(view)
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask_for_ever())
@@ -176,9 +179,9 @@ class Watching:
             tuple(
                 replace(graph, device=index)
                 for index, facts in self._said.items()
-                for graph in facts.graphs
+                for graph in facts.graphs or ()
             ),
-            tuple((index, event) for index, facts in answered.items() for event in facts.events),
+            tuple((index, facts.events) for index, facts in answered.items()),
             sum(facts.dropped for facts in answered.values()),
             tuple((index, timed) for index, facts in answered.items() for timed in facts.samples),
         )
@@ -190,7 +193,8 @@ class Watching:
             if host is None:
                 self._said.pop(device.index, None)
             elif device.index not in self._questions:
-                question = asyncio.ensure_future(host.facts(lease_seconds))
+                closely = any(view.closely for view in self._views)
+                question = asyncio.ensure_future(host.facts(lease_seconds, closely=closely))
                 question.add_done_callback(_looked_at)
                 self._questions[device.index] = question
         if self._questions:
@@ -201,7 +205,8 @@ class Watching:
                 continue
             del self._questions[index]
             try:
-                self._said[index] = answered[index] = question.result()
+                answered[index] = _completed(question.result(), self._said.get(index, _NOTHING))
+                self._said[index] = answered[index]
             except GpuwireError:
                 # The host is gone; its supervision has logged why, and the state shows it.
                 self._said.pop(index, None)
@@ -225,7 +230,7 @@ class Watching:
             said.failures,
             said.pools,
             said.cache,
-            said.kernels,
+            said.kernels or (),
             said.cpu_seconds,
         )
 
@@ -253,7 +258,7 @@ class Watching:
             sessions,
             tuple(graph for graph in moment.graphs if (graph.device, graph.session) in own),
             traffic,
-            tuple(event for event in moment.events if (event[0], event[1].session) in own),
+            moment.events if whole else _own_events(moment.events, own),
             moment.dropped if whole else 0,
             tuple(timed for timed in moment.samples if (timed[0], timed[1].session) in own),
             log,
@@ -290,8 +295,11 @@ class View:
         sight: Sight,
         shown: Callable[[_Cursor, _Moment, Sight, int], ServerSnapshot],
         closed: Callable[[View], None],
+        *,
+        closely: bool = False,
     ) -> None:
         self.sight = sight
+        self.closely = closely
         self.is_closed = False
         self._shown = shown
         self._told_closed = closed
@@ -330,6 +338,22 @@ class View:
         self.close()
 
 
+def _own_events(
+    events: tuple[tuple[int, EventBlock], ...], own: set[tuple[int, int]]
+) -> tuple[tuple[int, EventBlock], ...]:
+    return tuple(
+        (index, only(block, {number for device, number in own if device == index}))
+        for index, block in events
+    )
+
+
+def _completed(said: HostSnapshot, before: HostSnapshot) -> HostSnapshot:
+    """A snapshot with what was told before and has been left out."""
+    if said.kernels is not None:
+        return said
+    return replace(said, kernels=before.kernels, graphs=before.graphs)
+
+
 def _looked_at(question: asyncio.Task[HostSnapshot]) -> None:
     # A host that has gone is no news to a question that nobody waits for any more.
     if not question.cancelled():
@@ -341,7 +365,7 @@ def told(snapshot: ServerSnapshot) -> bytes:
     least is left out where it must be."""
     for shorter in (
         snapshot,
-        replace(snapshot, events=snapshot.events[-100:], log=snapshot.log[-30:]),
+        replace(snapshot, events=(), log=snapshot.log[-30:]),
         replace(snapshot, events=(), samples=(), log=(), graphs=snapshot.graphs[:20]),
         replace(snapshot, events=(), samples=(), log=(), graphs=(), traffic=snapshot.traffic[-8:]),
     ):

@@ -7,12 +7,11 @@ that the test says no again, so a busy device is slowed by a bounded number of e
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from gpuwire.telemetry.event_block import EventRows
+from gpuwire.telemetry.snapshots import EventBlock, EventName
 
-Event = TypeVar("Event")
 
-
-class Probe(Generic[Event]):
+class Probe:
     """One source of events. Used from one thread. The caller asks before it builds:
     `if probe.is_open: probe.add(…)`."""
 
@@ -24,7 +23,7 @@ class Probe(Generic[Event]):
         self.is_open = False
         """Whether there also is room for one."""
         self._capacity = capacity
-        self._events: list[Event] = []
+        self._events = EventRows()
         self._until = 0.0
 
     def watch(self, now: float, seconds: float) -> None:
@@ -38,17 +37,25 @@ class Probe(Generic[Event]):
         if not self.watched or now < self._until:
             return False
         self.watched = self.is_open = False
-        self._events = []
+        self._events.take()
         return True
 
-    def add(self, event: Event) -> None:
-        """Keeps an event for which there is room."""
-        self._events.append(event)
+    def add(
+        self,
+        moment: float,
+        waited: float,
+        seconds: float,
+        frame: int,
+        session: int,
+        name: EventName,
+    ) -> None:
+        """Keeps an event for which there is room: see `event_block`."""
+        self._events.add(moment, waited, seconds, frame, session, name)
         self.is_open = len(self._events) < self._capacity
 
-    def take(self, happened: int) -> tuple[tuple[Event, ...], int]:
+    def take(self, happened: int) -> tuple[EventBlock, int]:
         """What has come since the last call; and of all that `happened` since, how much was
         dropped for lack of room."""
-        events, self._events = tuple(self._events), []
+        count = len(self._events)
         self.is_open = self.watched
-        return events, max(0, happened - len(events))
+        return self._events.take(), max(0, happened - count)

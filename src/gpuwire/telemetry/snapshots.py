@@ -40,6 +40,28 @@ class OpEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class EventName:
+    """What events of one sort have in common: see `OpEvent`."""
+
+    kind: str
+    name: str
+    shape: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventBlock:
+    """Events of one device host, packed: see `event_block`."""
+
+    names: tuple[EventName, ...]
+    rows: str
+    """Base64."""
+
+
+NO_EVENTS = EventBlock((), "")
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSample:
     """One launch that was timed."""
 
@@ -167,14 +189,15 @@ class HostSnapshot:
     cache: CacheCounts
     ops: tuple[Count, ...]
     """Since the snapshot before; only while watched."""
-    events: tuple[OpEvent, ...]
+    events: EventBlock
     """Since the snapshot before, in order, as many as there was room for."""
     dropped: int
     """Events for which there was none."""
     samples: tuple[KernelSample, ...]
     """Since the snapshot before."""
-    kernels: tuple[KernelSnapshot, ...]
-    graphs: tuple[GraphSnapshot, ...]
+    kernels: tuple[KernelSnapshot, ...] | None
+    """None, as for graphs: as told before."""
+    graphs: tuple[GraphSnapshot, ...] | None
     cpu_seconds: float = 0.0
     """Processor time of its process, on all cores, a software adapter's work included."""
 
@@ -278,8 +301,8 @@ class ServerSnapshot:
     graphs: tuple[GraphSnapshot, ...]
     traffic: tuple[TrafficPoint, ...]
     """Points since the viewer's snapshot before; in its first, as far back as is known."""
-    events: tuple[tuple[int, OpEvent], ...]
-    """Device and event."""
+    events: tuple[tuple[int, EventBlock], ...]
+    """Device and its events."""
     dropped: int
     samples: tuple[tuple[int, KernelSample], ...]
     """Device and timed launch."""

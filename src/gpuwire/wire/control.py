@@ -81,7 +81,7 @@ def plain_message(message: ControlMessage) -> Plain:
         case HeartbeatReply():
             return (7, message.number)
         case Watch():
-            return (20, message.number)
+            return (20, message.number, True) if message.closely else (20, message.number)
         case Facts():
             return (21, message.number, message.received_us, message.sent_us, message.snapshot)
         case AnnounceUpload():
@@ -283,8 +283,13 @@ def _heartbeat_reply(item: Plain, limits: WireLimits) -> HeartbeatReply:
 
 
 def _watch(item: Plain, limits: WireLimits) -> Watch:
-    check.exactly(item, 2, "Watch")
-    return Watch(check.integer(item[1], "number"))
+    check.exactly(item, 3 if len(item) == 3 else 2, "Watch")
+    number = check.integer(item[1], "number")
+    if len(item) == 2:
+        return Watch(number)
+    if item[2] is not True:
+        raise check.malformed("Watch", "true or no third field", item[2])
+    return Watch(number, closely=True)
 
 
 def _facts(item: Plain, limits: WireLimits) -> Facts:

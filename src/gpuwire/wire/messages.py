@@ -182,6 +182,8 @@ class Watch:
     `Facts`. Asking again is how it goes on, so a slow viewer is sent no more than it reads."""
 
     number: int
+    closely: bool = False
+    """For more timed launches, which the work pays for: a profile is being taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 // Charts on canvases: drawn whole, at the rate at which facts come.
 
-import { KINDS, STREAM_SECONDS } from "/static/store.js";
+import { COLUMNS, KINDS } from "/static/store.js";
 
 const POINTS = 240;
 
@@ -134,39 +134,26 @@ export class Stack {
 // Each event a mark in its class's row; marks of one moment are one, and darker. Classes that have
 // not come yet have no row.
 export class Lanes {
-  #columns = 200;
-  #seen = new Set();
-
   constructor(element, theme) {
     Object.assign(this, { canvas: new Canvas(element), theme, element });
-    this.counts = new Uint16Array(KINDS.length * this.#columns);
   }
 
-  paint(events, moment) {
-    const { canvas, theme, counts } = this;
-    canvas.again = () => this.paint(events, moment);
-    for (const [, event] of events) this.#seen.add(event.kind);
-    const kinds = KINDS.filter((kind) => this.#seen.has(kind));
+  paint(lanes) {
+    const { canvas, theme } = this;
+    canvas.again = () => this.paint(lanes);
     if (!canvas.clear()) return;
     const { context, width, height } = canvas;
-    const columns = this.#columns;
+    const shown = KINDS.map((kind, place) => place).filter((place) => lanes.seen[place]);
     const left = 82;
-    const lane = Math.min(26, height / Math.max(kinds.length, 1));
-    counts.fill(0);
-    const begin = moment - STREAM_SECONDS;
-    for (const [, event] of events) {
-      const row = kinds.indexOf(event.kind);
-      const column = Math.min(columns - 1, Math.floor(((event.moment - begin) / STREAM_SECONDS) * columns));
-      if (row >= 0 && column >= 0) counts[row * columns + column] += 1;
-    }
-    const step = (width - left) / columns;
-    kinds.forEach((kind, row) => {
+    const lane = Math.min(26, height / Math.max(shown.length, 1));
+    const step = (width - left) / COLUMNS;
+    shown.forEach((place, row) => {
       const y = row * lane;
       rule(context, theme, width, y + lane - 0.5);
-      label(context, theme, kind, 0, y + lane / 2 + 4);
-      context.fillStyle = theme.kinds[kind];
-      for (let column = 0; column < columns; column += 1) {
-        const count = counts[row * columns + column];
+      label(context, theme, KINDS[place], 0, y + lane / 2 + 4);
+      context.fillStyle = theme.kinds[KINDS[place]];
+      for (let column = 0; column < COLUMNS; column += 1) {
+        const count = lanes.counts[place * COLUMNS + ((lanes.newest + 1 + column) % COLUMNS)];
         if (!count) continue;
         context.globalAlpha = Math.min(1, 0.45 + 0.12 * Math.log2(count));
         context.fillRect(left + column * step, y + 2, Math.max(step - 0.7, 1), lane - 4);

@@ -4,7 +4,6 @@ import { Lanes, Line, Stack } from "/static/charts.js";
 import { age, bytes, number, plural, seconds } from "/static/format.js";
 import { Rows, write } from "/static/tables.js";
 
-const LATEST = 14;
 const DESCRIBE_MS = 2000;
 const find = (id) => document.getElementById(id);
 const rate = (value) => `${bytes(value)}/s`;
@@ -77,8 +76,8 @@ export class Stream {
   }
 
   paint() {
-    const { events, now, dropped } = this.store;
-    this.lanes.paint(events, now.moment);
+    const { lanes, dropped } = this.store;
+    this.lanes.paint(lanes);
     write(find("dropped"), dropped ? `${number(dropped)} more in the last quarter second, counted and not drawn one by one.` : "");
   }
 }
@@ -94,8 +93,8 @@ export class Latest {
   }
 
   paint() {
-    const latest = this.store.events.slice(-LATEST).reverse();
-    this.rows.show(latest.map(([, event], index) => [index, event]));
+    const latest = this.store.latest.toReversed();
+    this.rows.show(latest.map((event, index) => [index, event]));
   }
 }
 
