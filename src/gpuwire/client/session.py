@@ -177,7 +177,7 @@ class Session:
         )
         self._pending = PendingReplies(lambda failed: failure(failed, locations))
         self._writer = Writer(
-            link, self._batches, logger, self._make_room, lambda: self.timeline, tracing
+            link, self._batches, config, logger, self._make_room, lambda: self.timeline, tracing
         )
         self._heartbeats = Heartbeats(
             config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
@@ -313,7 +313,7 @@ class Session:
         is_snapshot = completion is None
         flat = array.reshape(-1).view(np.uint8)
         data = memoryview(flat.tobytes()) if is_snapshot else flat.data
-        upload = Upload(request, data, is_snapshot, completion, transfer)
+        upload = Upload(request, data, is_snapshot, completion, transfer, array.itemsize)
         tensor = self.recorder.register(stream, request, type_, upload)
         if not is_snapshot:
             self.recorder.flush()
@@ -329,6 +329,12 @@ class Session:
             tasks_sent=self._writer.tasks_sent,
             bytes_sent=self._writer.bytes_sent,
             bytes_received=self._reader.bytes_received,
+            upload_hits=self._writer.uploads.counts.hits,
+            upload_misses=self._writer.uploads.counts.misses,
+            upload_bytes_not_sent=self._writer.uploads.counts.bytes_not_sent,
+            compression_saved_bytes=(
+                self._writer.uploads.compression_saved_bytes + self._reader.compression_saved_bytes
+            ),
             graphs_registered=savings.registered,
             graph_executions=savings.executions,
             graph_misses=savings.misses,
