@@ -9,9 +9,9 @@ from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.streams import Stream
 from gpuwire.errors import DeviceLost
 
-MAX_BYTES_BETWEEN_SUBMISSIONS = 8 * 1024 * 1024
+MAX_BYTES_BETWEEN_SUBMISSIONS = 2 * 1024 * 1024
 """Written bytes wait in upload buffers until their batch is submitted; this bounds those. A
-submission costs 0.1 ms, and so many bytes come over a link in 4 ms or more."""
+submission costs 0.1 ms, and so many bytes come over a link in 1 ms or more."""
 
 
 class Scheduler:

@@ -75,6 +75,7 @@ class Worker:
         self._slots = SlotPool(SlotMemory.to_front)
         self._sessions: dict[int, HostSession] = {}
         self._turns: deque[HostSession] = deque()
+        self._chunks: deque[UploadChunk] = deque()
         self._turn_due = False
         self._idle: asyncio.TimerHandle | None = None
         self._limits = WireLimits()
@@ -122,7 +123,7 @@ class Worker:
             case SlotFree(slot):
                 self._slots.release(slot)
             case UploadChunk():
-                self._write_chunk(message)
+                self._add_chunk(message)
             case Pull(number, request, size):
                 if session := self._sessions.get(number):
                     session.reads.pull(RequestId(request), size)
@@ -130,6 +131,7 @@ class Worker:
                 if session := self._sessions.get(number):
                     session.reads.replies_written(size)
             case UploadBroken(number, request):
+                self._write_chunks()
                 if session := self._sessions.get(number):
                     session.uploads.broken(RequestId(request))
             case DownloadCancelled(number, request):
@@ -205,6 +207,23 @@ class Worker:
             self._queue(session)
         else:
             self._take_turn(session)
+
+    def _add_chunk(self, chunk: UploadChunk) -> None:
+        """A large upload fills all slots. Its chunks take turns with what else the loop has to do,
+        so that the small tasks behind them do not wait for all of them."""
+        self._chunks.append(chunk)
+        if len(self._chunks) == 1:
+            asyncio.get_running_loop().call_soon(self._write_next_chunk)
+
+    def _write_next_chunk(self) -> None:
+        if self._chunks:
+            self._write_chunk(self._chunks.popleft())
+        if self._chunks:
+            asyncio.get_running_loop().call_soon(self._write_next_chunk)
+
+    def _write_chunks(self) -> None:
+        while self._chunks:
+            self._write_chunk(self._chunks.popleft())
 
     def _write_chunk(self, chunk: UploadChunk) -> None:
         session = self._sessions.get(chunk.session)
