@@ -146,7 +146,8 @@ def test_an_op_graph_is_told_drawn_and_counted(runner: asyncio.Runner, front: Fr
         assert graph.definition_bytes == len(SCALE_AND_ADD)
         assert watched.cache.runs - before.runs == 3
         assert watched.cache.registrations - before.registrations == 1
-        assert watched.cache.baseline_bytes - before.baseline_bytes == 3 * len(SCALE_AND_ADD)
+        baseline = watched.cache.baseline_bytes - before.baseline_bytes
+        assert 0 < baseline - 3 * len(SCALE_AND_ADD) < 3 * 60, "with the bindings of each run"
         assert [event.kind for event in unpacked(watched.events)].count("graph") == 3
         assert Count("elementwise", 9) in watched.ops, "operations are counted one by one"
         assert watched.dropped == 0, "and a run is one event"
