@@ -241,7 +241,9 @@ def test_a_server_that_goes_ends_reads_under_way_and_later_uses_alike(
 ) -> None:
     config = Config(remote=RemoteConfig(heartbeat_seconds=0.3))
     with (
-        ServerProcess(tmp_path / "server") as server,
+        ServerProcess(
+            tmp_path / "server", config="[remote]\nresume_grace_seconds = 0.5\n"
+        ) as server,
         connect(server.ticket, config=config) as dev,
     ):
         tensor = plus_one(dev, dev.upload(np.zeros(100_000, dtype="<f4")))

@@ -148,7 +148,11 @@ def test_a_client_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
 
 def test_a_server_killed_in_the_middle_of_a_read(tmp_path: Path) -> None:
     config = load_config(remote={"heartbeat_seconds": 0.5})
-    with ServerProcess(tmp_path) as server, gw.connect(server.ticket, config=config) as dev:
+    short_grace = "[remote]\nresume_grace_seconds = 0.5\n"
+    with (
+        ServerProcess(tmp_path, config=short_grace) as server,
+        gw.connect(server.ticket, config=config) as dev,
+    ):
         x = gw.zeros((4096, 4096), device=dev)
         dev.sync()
 

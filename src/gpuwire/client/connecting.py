@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,10 +15,13 @@ from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
     ConnectError,
     ConnectTimeout,
+    DeviceLost,
     GpuwireError,
     NoSuchDevice,
     ProtocolError,
+    ServerStopped,
     SessionError,
+    SessionLost,
     TicketError,
     UnexpectedMessage,
 )
@@ -40,10 +43,12 @@ from gpuwire.wire.messages import (
     DeviceInfo,
     Hello,
     Message,
+    Resume,
     SessionLimits,
     Welcome,
 )
-from gpuwire.wire.records import from_record, to_record
+from gpuwire.wire.numbering import FrameNumbering
+from gpuwire.wire.records import from_record
 from gpuwire.wire.session import ClientSession
 
 
@@ -66,6 +71,17 @@ class Admission:
     session: SessionId
     device: DeviceInfo
     limits: SessionLimits
+    key: bytes | None = field(default=None, repr=False)
+    """With this the session can be resumed; None where the server does not keep it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A session to be gone on with over another link."""
+
+    device: int
+    resume: Resume
+    numbering: FrameNumbering
 
 
 async def open_link(
@@ -77,7 +93,7 @@ async def open_link(
     One deadline, `connect_timeout_seconds`, holds over everything. Each way to fail is an error of
     its own: see `ConnectError`.
     """
-    async with _deadline(ticket, config):
+    async with _deadline(ticket, config.connect_timeout_seconds):
         link = await _welcomed(ticket, device, config, authority)
         found = next((info for info in link.welcome.devices if info.index == device), None)
         if link.welcome.session is None or found is None:
@@ -89,12 +105,27 @@ async def open_link(
                 index=device,
                 count=len(link.welcome.devices),
             )
-        return link, Admission(link.welcome.session, found, link.welcome.limits)
+        welcome = link.welcome
+        return link, Admission(link.welcome.session, found, welcome.limits, welcome.key)
+
+
+async def reopen_link(
+    ticket: Ticket,
+    resumption: Resumption,
+    config: RemoteConfig,
+    seconds: float,
+    authority: Path | None = None,
+) -> Link:
+    """Another link for a session, within so many seconds, by the address that the ticket's name has
+    now. Raises as `open_link`, and what the server says of a session that is no more: `SessionLost`
+    if it does not know it."""
+    async with _deadline(ticket, seconds):
+        return await _welcomed(ticket, resumption.device, config, authority, resumption)
 
 
 async def open_listing(ticket: Ticket, config: RemoteConfig, authority: Path | None = None) -> Link:
     """A connection that knows the server's devices and has no session. Raises as `open_link`."""
-    async with _deadline(ticket, config):
+    async with _deadline(ticket, config.connect_timeout_seconds):
         return await _welcomed(ticket, None, config, authority)
 
 
@@ -115,8 +146,7 @@ def address_of(ticket: Ticket) -> str:
 
 
 @asynccontextmanager
-async def _deadline(ticket: Ticket, config: RemoteConfig) -> AsyncIterator[None]:
-    seconds = config.connect_timeout_seconds
+async def _deadline(ticket: Ticket, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds) as deadline:
             yield
@@ -133,15 +163,22 @@ async def _deadline(ticket: Ticket, config: RemoteConfig) -> AsyncIterator[None]
 
 
 async def _welcomed(
-    ticket: Ticket, device: int | None, config: RemoteConfig, authority: Path | None
+    ticket: Ticket,
+    device: int | None,
+    config: RemoteConfig,
+    authority: Path | None,
+    resumption: Resumption | None = None,
 ) -> Link:
     connection = await connect(
         ticket.host, ticket.port, _trust(ticket, authority), _options(config)
     )
     try:
         control = await connection.open_control()
-        wire = ClientSession()
-        hello = Hello(PROTOCOL_VERSIONS, ticket.token, device, _client_name())
+        resume, wire = None, ClientSession()
+        if resumption is not None:
+            resume = resumption.resume
+            wire = ClientSession(numbering=resumption.numbering)
+        hello = Hello(PROTOCOL_VERSIONS, ticket.token, device, _client_name(), resume)
         await control.writer.write(wire.send(hello))
         welcome, *first = await _first_messages(control, wire)
         match welcome:
@@ -155,11 +192,13 @@ async def _welcomed(
                     kind=type(welcome).__name__,
                 )
     except ProtocolError as error:
-        control.writer.write_nowait(wire.send(Close(to_record(error))))
+        control.writer.write_nowait(wire.close(error))
         connection.close(reason=error.message)
         raise
     except SessionError as error:
         connection.close()
+        if resumption is not None and isinstance(error, SessionLost | DeviceLost | ServerStopped):
+            raise
         raise ConnectError(
             f"{address_of(ticket)} ended the connection before its welcome: {error}",
             host=ticket.host,

@@ -63,8 +63,12 @@ class Heartbeats:
                 waiting.set_exception(fresh(cause))
 
     async def run(self, on_interval: Callable[[], None]) -> None:
-        """Calls `on_interval` every interval. Ends only by raising `LinkLost`."""
+        """Watches over one link: calls `on_interval` every interval, and sends again what pings
+        wait for an answer. Ends only by raising `LinkLost`."""
         deadline = self._interval * _DEADLINE_INTERVALS
+        self._heard = self._clock()
+        for number in self._waiting:
+            self._send(number)
         while True:
             due = self._clock() + self._interval
             await asyncio.sleep(self._interval)

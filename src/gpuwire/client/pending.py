@@ -7,6 +7,7 @@ memory for a tensor's bytes is taken only when the server begins to send them.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,9 +18,14 @@ from gpuwire.client.transfers import Transfer
 from gpuwire.errors import GpuwireError, MalformedMessage, UnexpectedMessage
 from gpuwire.ids import RequestId
 from gpuwire.ir.tensors import TensorType
-from gpuwire.wire.messages import Answer, BulkHeader, Done, Failed, TensorData
+from gpuwire.wire.limits import DEFAULT_LIMITS
+from gpuwire.wire.messages import Answer, BulkHeader, Done, Failed, Progress, TensorData
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
+
+_ENDED_KEPT = 256
+"""Of those whose end a server may not have heard of there are at most 128, the bulk streams that it
+may have open."""
 
 
 class Completion(Protocol):
@@ -48,6 +54,10 @@ class PendingReply:
     type: TensorType | None
     """Of the tensor that is read; None where the answer is `Done`."""
     array: HostArray | None = None
+    is_filled: bool = False
+    """A bulk stream is being taken into the array."""
+    taken: int = 0
+    """Bytes of the array that came over links that are gone."""
     bulk_ended: bool = False
     data_replied: bool = False
     answer: AnswerKind = Done
@@ -67,6 +77,8 @@ class PendingReplies:
         """`explain` turns a failure into the error that the caller gets."""
         self._explain = explain
         self._waiting: dict[RequestId, PendingReply] = {}
+        self._bulk_ended: OrderedDict[RequestId, int] = OrderedDict()
+        """Bulk streams that ended last, and their lengths."""
         self._ended: GpuwireError | None = None
 
     def __len__(self) -> int:
@@ -125,11 +137,14 @@ class PendingReplies:
                 self._complete(reply.request, pending, answer=reply)
 
     def bulk_begins(self, header: BulkHeader) -> memoryview | None:
-        """Where a bulk stream's bytes go: the very memory of the array that the caller gets. None
-        where nobody cares any more. Raises MemoryError if there is no room."""
+        """Where a bulk stream's bytes go: the very memory of the array that the caller gets, from
+        where an earlier link left off. None where nobody cares any more, or all of it is here.
+        Raises MemoryError if there is no room."""
+        if header.request in self._bulk_ended:
+            return None
         pending = self._waiting.get(header.request)
         _refuse_unless(
-            pending is not None and pending.type is not None and pending.array is None,
+            pending is not None and pending.type is not None and not pending.is_filled,
             f"bulk stream for request {header.request}, which awaits none",
         )
         assert pending is not None and pending.type is not None
@@ -138,11 +153,12 @@ class PendingReplies:
             f"bulk stream of {header.length} bytes for a tensor of {pending.type.nbytes}",
         )
         if pending.completion.done():
-            pending.bulk_ended = True
-            self._complete_if_whole(header.request, pending)
+            self.bulk_ended(header.request)
             return None
-        pending.array = np.empty(pending.type.shape, little_endian(pending.type))
-        return pending.array.reshape(-1).view(np.uint8).data
+        if pending.array is None:
+            pending.array = np.empty(pending.type.shape, little_endian(pending.type))
+        pending.is_filled = True
+        return pending.array.reshape(-1).view(np.uint8).data[pending.taken :]
 
     def bulk_moved(self, request: RequestId, count: int) -> None:
         """So many bytes of it have come."""
@@ -151,10 +167,33 @@ class PendingReplies:
             pending.transfer.moved(count)
 
     def bulk_ended(self, request: RequestId) -> None:
-        """The memory that `bulk_begins` gave is filled."""
-        pending = self._waiting[request]
+        """The memory that `bulk_begins` gave is filled, or needs not be."""
+        pending = self._waiting.get(request)
+        if pending is None or pending.type is None:
+            return
+        self._bulk_ended[request] = pending.type.nbytes
+        if len(self._bulk_ended) > _ENDED_KEPT:
+            self._bulk_ended.popitem(last=False)
         pending.bulk_ended = True
         self._complete_if_whole(request, pending)
+
+    def bulk_interrupted(self, request: RequestId, taken: int) -> None:
+        """The stream broke off after so many further bytes: the rest comes over another link, or a
+        failure in its place."""
+        pending = self._waiting.get(request)
+        if pending is not None:
+            pending.is_filled = False
+            pending.taken += taken
+
+    def progress(self) -> Progress:
+        """How much came of the bulk streams that the next link goes on with. Named besides are
+        those that ended last: the server may not know it."""
+        begun = [
+            (request, pending.taken)
+            for request, pending in tuple(self._waiting.items())
+            if pending.array is not None and not pending.bulk_ended
+        ]
+        return (*begun, *self._bulk_ended.items())[: DEFAULT_LIMITS.max_resumed_transfers]
 
     def fail(self, request: RequestId, error: GpuwireError) -> None:
         """Fails a read whose bulk stream could not be taken in."""

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuwire.client.batch import Batches, Upload
-from gpuwire.client.connecting import Admission, Link, address_of, open_link
+from gpuwire.client.connecting import (
+    Admission,
+    Link,
+    Resumption,
+    address_of,
+    open_link,
+    reopen_link,
+)
 from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.graph_cache import GraphCache
@@ -26,6 +35,7 @@ from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
 from gpuwire.client.recorder import Recorder, TaskSink
+from gpuwire.client.resuming import find_link
 from gpuwire.client.stats import CacheUse, ServerCounts, Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.timeline import Timeline
@@ -43,6 +53,7 @@ from gpuwire.errors import (
     ProtocolError,
     RequestTimeout,
     SessionError,
+    SessionLost,
     UploadTooLarge,
 )
 from gpuwire.ids import RequestId, StreamId, TensorId
@@ -53,7 +64,7 @@ from gpuwire.telemetry.savings import Savings
 from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.transport import PathInfo, Ticket
 from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
-from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
+from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Resume, Task
 from gpuwire.wire.records import to_record
 
 if TYPE_CHECKING:
@@ -95,7 +106,8 @@ async def open_session(
         config,
         logger,
         address_of(ticket),
-        lambda: watch(ticket, config, authority, closely=True),
+        lambda: watch(ticket, config, authority),
+        lambda resumption, seconds: reopen_link(ticket, resumption, config, seconds, authority),
         None if tracer is None else _tracing(tracer, admission),
     )
     session.start()
@@ -106,8 +118,9 @@ class Session:
     """One session with one device.
 
     Recording (`recorder`, `read`, `sync`, `upload`) may be called on any thread; everything else
-    on the event loop that the session was opened on. The session ends once: by `close`, by the
-    server's word, or with its link; from then on everything raises why.
+    on the event loop that the session was opened on. When its link is lost, recording and waits go
+    on while another is sought. The session ends once: by `close`, by the server's word, or because
+    the link did not come back; from then on everything raises why.
     """
 
     def __init__(
@@ -118,8 +131,10 @@ class Session:
         logger: Logger,
         address: str,
         viewer: Callable[[], AbstractAsyncContextManager[Viewer]],
+        reopen: Callable[[Resumption, float], Awaitable[Link]],
         tracing: Tracing | None = None,
     ) -> None:
+        """`reopen` tries to get another link for the session, for so many seconds."""
         self.info = admission.device
         self.dtypes = frozenset(dtype_by_name(name) for name in self.info.dtypes)
         self.limits = admission.limits
@@ -137,6 +152,11 @@ class Session:
         self._config = config
         self._logger = logger
         self._link = link
+        self._admission = admission
+        self._reopen = reopen
+        self._is_away = False
+        self.resumptions = 0
+        """How often the session went on over another link."""
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._ended: GpuwireError | None = None
@@ -183,9 +203,7 @@ class Session:
             config.heartbeat_seconds, lambda number: self._writer.send(Heartbeat(number))
         )
         self._reader = Reader(
-            link.connection,
-            link.control.reader,
-            link.wire,
+            link,
             self._pending,
             self._writer,
             self._heartbeats,
@@ -226,8 +244,8 @@ class Session:
 
     @property
     def path(self) -> PathInfo:
-        """The way to the server, now."""
-        return self._link.connection.path
+        """The way to the server, now; while the link is lost, as it was last."""
+        return replace(self._link.connection.path, resumptions=self.resumptions)
 
     def start(self) -> None:
         """Starts sending and receiving."""
@@ -364,8 +382,8 @@ class Session:
         await self._unless_ended(self._writer.wait_sent())
 
     async def close(self) -> None:
-        """Flushes, tells the server, and ends. Work that was sent is not waited for: `sync` does.
-        May be called again."""
+        """Flushes, tells the server, and ends. Work that was sent is not waited for: `sync` does;
+        nor is a link that is lost. May be called again."""
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -373,7 +391,9 @@ class Session:
     async def _close(self) -> None:
         closed = DeviceClosed(f"the device {self.name} is closed; connect again")
         self.recorder.end(closed)
-        if self._ended is None:
+        if self._is_away and self._running is not None:
+            self._running.cancel()
+        elif self._ended is None:
             with suppress(GpuwireError, TimeoutError):
                 await self._unless_ended(self._sent_or_stuck())
                 self._writer.send(Close(None))
@@ -397,10 +417,31 @@ class Session:
         sent.cancel()
 
     async def _run(self) -> None:
+        try:
+            while True:
+                cause = await self._use_link()
+                if not isinstance(cause, LinkLost) or not self._may_resume:
+                    break
+                self._link_lost(cause)
+                try:
+                    link = await self._find_link(cause)
+                except GpuwireError as error:
+                    cause = _gone(error, self) if isinstance(error, SessionLost) else error
+                    break
+                self._link_found(link)
+            self._end(cause)
+            if isinstance(cause, ProtocolError):
+                await self._tell(cause)
+        finally:
+            self._link.connection.close()
+
+    async def _use_link(self) -> GpuwireError:
+        """Works over the present link until that is of no more use; returns why."""
+        connection = self._link.connection
         tasks = [
             self._loop.create_task(part)
             for part in (
-                self._reader.run(self._link.first),
+                self._reader.run(),
                 self._writer.run(),
                 self._reader.run_bulk(),
                 self._heartbeats.run(self._tick),
@@ -408,18 +449,58 @@ class Session:
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if self._link.connection.close_cause is not None:
+            if connection.close_cause is not None:
                 # The server's last word may still lie unread, and it says more than the link's end.
                 await asyncio.wait(tasks[:1])
             cause = _cause_of(next(task for task in tasks if task.done()), self)
-            self._end(cause)
-            if isinstance(cause, ProtocolError):
-                await self._tell(cause)
+            if isinstance(cause, LinkLost):
+                connection.close(reason=str(cause))
+                connection.abandon(cause)
+                await asyncio.wait(tasks[2:3])  # What had arrived of tensors is taken in.
+            return cause
         finally:
-            self._link.connection.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- Another link ------------------------------------------------------------------------
+
+    @property
+    def _may_resume(self) -> bool:
+        can = self._admission.key is not None and self.limits.resume_grace_seconds > 0
+        return can and self._closing is None
+
+    def _link_lost(self, cause: LinkLost) -> None:
+        self._is_away = True
+        self._writer.link_lost()
+        self._logger.basic(f"session {self.id.hex()} lost its link, and seeks another: {cause}")
+
+    async def _find_link(self, cause: LinkLost) -> Link:
+        key = self._admission.key
+        assert key is not None
+
+        def attempt(seconds: float) -> Awaitable[Link]:
+            numbering = self._link.wire.numbering
+            resume = Resume(self.id, key, numbering.tell(), self._pending.progress())
+            return self._reopen(Resumption(self.info.index, resume, numbering), seconds)
+
+        return await find_link(
+            attempt,
+            cause=cause,
+            grace_seconds=self.limits.resume_grace_seconds,
+            attempt_seconds=self._config.connect_timeout_seconds,
+            logger=self._logger,
+        )
+
+    def _link_found(self, link: Link) -> None:
+        assert link.welcome.resumed is not None
+        self._link = link
+        self._is_away = False
+        self.resumptions += 1
+        self._reader.link_found(link)
+        self._writer.link_found(link, link.welcome.resumed.uploads)
+        path = link.connection.path
+        self._logger.basic(f"session {self.id.hex()} goes on over another link to {path.address}")
 
     async def _tell(self, error: ProtocolError) -> None:
         """Tells the server what it did wrong, unless it was the server that found the fault."""
@@ -508,6 +589,22 @@ def _cause_of(part: asyncio.Task[None], session: Session) -> GpuwireError:
     failed = SessionError(f"the session with {session.name} failed on this side: {error!r}")
     failed.__cause__ = error
     return failed
+
+
+def _gone(error: SessionLost, session: Session) -> SessionLost:
+    """The server's word, with what is lost."""
+    # Counted here and not as they come and go: that would cost each operation.
+    arrays = sum(
+        isinstance(found, Tensor) and found.session is session.recorder
+        for found in gc.get_objects()
+    )
+    lost = SessionLost(
+        f"the session with {session.name} is lost: {error}. Gone with it are {arrays} arrays and "
+        f"{session.graphs_registered} op-graphs; connect again",
+        tensors=arrays,
+    )
+    lost.__cause__ = error
+    return lost
 
 
 def timed_out(what: str, session: Session, seconds: float) -> RequestTimeout:

@@ -93,6 +93,8 @@ class PathInfo:
     """How `datagram_bytes` was found, in words."""
     offload: OffloadInfo
     """UDP segmentation offload on this path."""
+    resumptions: int = 0
+    """How often the session lost a link and went on over another; this one is the last of them."""
 
     @property
     def address(self) -> str:
@@ -124,6 +126,7 @@ class PathInfo:
             ("offload", f"{self.offload.state}: {self.offload.reason}".removesuffix(": ")),
             ("sent", f"{in_bytes(self.bytes_sent)} in datagrams"),
             ("received", f"{in_bytes(self.bytes_received)} in datagrams"),
+            ("resumptions", str(self.resumptions)),
         ]
 
     def __str__(self) -> str:
