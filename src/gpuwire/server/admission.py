@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import isawaitable
 
 from gpuwire.config import ServerConfig
@@ -32,6 +32,13 @@ class Grant:
     limits: TokenLimits = NO_LIMITS
     sees_all: bool = False
     """Whether its holder may watch everybody's sessions, and not only its own."""
+    token: str = field(default="", repr=False)
+    """The token's digest, where one was checked: a new token of an old name is another's."""
+
+    @property
+    def owner(self) -> str:
+        """Whose uploads are kept (`remote.upload_cache`): nobody else finds them."""
+        return f"token {self.token}" if self.token else f"name {self.name}"
 
 
 Authorizer = Callable[[AdmissionRequest], Grant | Awaitable[Grant]]
@@ -54,7 +61,8 @@ class Admission:
         """The grant for a request; `TokenRejected` if there is none, or the authorizer failed."""
         if self._authorizer is None:
             record = self._store.check(request.token)
-            return Grant(record.name, record.limits, record.name == DEFAULT_NAME)
+            sees_all = record.name == DEFAULT_NAME
+            return Grant(record.name, record.limits, sees_all, record.digest)
         try:
             grant = self._authorizer(request)
             return await grant if isawaitable(grant) else grant

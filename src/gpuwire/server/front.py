@@ -21,6 +21,7 @@ from gpuwire.server.reception import Reception, server_name
 from gpuwire.server.roster import Roster
 from gpuwire.server.supervision import ServedDevice
 from gpuwire.server.tokens import DEFAULT_NAME, TokenStore
+from gpuwire.server.upload_cache import UploadCache
 from gpuwire.server.watching import Sight, Watching, sight_of
 from gpuwire.telemetry.log_tail import LogTail
 from gpuwire.telemetry.logs import open_logger
@@ -71,7 +72,13 @@ class Server:
         """Those that clients see, by number."""
         self._started: list[ServedDevice] = []
         """Those and the ones that did not work, to be stopped."""
-        self._roster = Roster()
+        self._upload_cache = UploadCache(
+            server.upload_cache_memory_bytes,
+            server.upload_cache_dir,
+            server.upload_cache_disk_bytes,
+            self._logger,
+        )
+        self._roster = Roster(self._upload_cache)
         self.watching = Watching(self._devices, self._roster, log, server_name())
         """What this server tells whoever watches it."""
         self._reception: Reception | None = None
@@ -108,6 +115,7 @@ class Server:
         running then.
         """
         identity, secret = self._open_state()
+        await self._upload_cache.open()
         self._tracer = open_tracer(
             self.config.server.tracing, "gpuwire-server", self._logger, key="server.tracing"
         )
@@ -143,6 +151,7 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
         await asyncio.gather(*(device.stop() for device in self._started))
+        await self._upload_cache.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
         self._logger.basic("stopped")
@@ -215,6 +224,7 @@ class Server:
             self._logger,
             self._roster,
             self.watching,
+            self._upload_cache,
             self._tracer,
         )
         self._reception = reception

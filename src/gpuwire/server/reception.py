@@ -23,6 +23,7 @@ from gpuwire.server.attached_link import FAREWELL_SECONDS, AttachedLink, Link
 from gpuwire.server.roster import Present, Roster
 from gpuwire.server.session import Session, SessionTimes
 from gpuwire.server.supervision import ServedDevice
+from gpuwire.server.upload_cache import OwnUploads, UploadCache
 from gpuwire.server.watching import Sight, View, Watching, sight_of, told
 from gpuwire.telemetry.logs import Logger
 from gpuwire.transport import Connection, Stream
@@ -98,6 +99,7 @@ class Reception:
         logger: Logger,
         roster: Roster,
         watching: Watching,
+        upload_cache: UploadCache,
         tracer: Tracer | None = None,
     ) -> None:
         self._config = config
@@ -106,6 +108,7 @@ class Reception:
         self._logger = logger
         self._roster = roster
         self._watching = watching
+        self._upload_cache = upload_cache
         self._tracer = tracer
         self._limits = wire_limits(config.server)
         self._server_name = server_name()
@@ -223,7 +226,11 @@ class Reception:
         key = secrets.token_bytes(RESUME_KEY_BYTES)
         name = f"session {identity.hex()[:8]}"
         session = Session(
-            host, device.index, self._times, lambda line: self._logger.basic(f"{name} {line}")
+            host,
+            device.index,
+            self._times,
+            OwnUploads(self._upload_cache, grant.owner),
+            lambda line: self._logger.basic(f"{name} {line}"),
         )
         if self._tracer is not None:
             session.tracing = _frame_tracing(self._tracer, identity, device)

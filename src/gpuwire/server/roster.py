@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gpuwire.server.session import LinkFacts, Session
+from gpuwire.server.upload_cache import UploadCache
 from gpuwire.telemetry.snapshots import SessionSnapshot, Totals
 
 
@@ -30,7 +31,8 @@ class Present:
 class Roster:
     """The sessions of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, upload_cache: UploadCache) -> None:
+        self._upload_cache = upload_cache
         self.refusals = 0
         self._present: dict[int, Present] = {}
         self._gone = Totals()
@@ -58,8 +60,14 @@ class Roster:
         totals = self._gone
         for present in self._present.values():
             totals = _plus(totals, present.session.facts())
+        kept = self._upload_cache.facts
         return replace(
             totals,
+            upload_hits=kept.hits,
+            upload_misses=kept.misses,
+            upload_bytes_not_sent=kept.bytes_not_sent,
+            upload_memory_bytes=kept.memory_bytes,
+            upload_disk_bytes=kept.disk_bytes,
             sessions=self._opened,
             refusals=self.refusals,
             cpu_seconds=time.process_time(),

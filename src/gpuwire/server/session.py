@@ -31,9 +31,11 @@ from gpuwire.host.envelopes import unpack_error
 from gpuwire.server.attached_link import AttachedLink, Link
 from gpuwire.server.device_host import DeviceHost
 from gpuwire.server.downloads import Downloads
+from gpuwire.server.upload_cache import OwnUploads
 from gpuwire.server.uploads import Uploads
 from gpuwire.transport import PathInfo
 from gpuwire.wire.messages import (
+    AnnounceUpload,
     Close,
     Heartbeat,
     HeartbeatReply,
@@ -41,6 +43,7 @@ from gpuwire.wire.messages import (
     Resume,
     Resumed,
     TaskFrame,
+    UploadFound,
 )
 
 if TYPE_CHECKING:
@@ -84,12 +87,19 @@ class Session:
     """A session from its opening to its end. `open` it on its first link, then `run` it."""
 
     def __init__(
-        self, host: DeviceHost, device: int, times: SessionTimes, tell: Callable[[str], None]
+        self,
+        host: DeviceHost,
+        device: int,
+        times: SessionTimes,
+        kept: OwnUploads,
+        tell: Callable[[str], None],
     ) -> None:
-        """`tell` gets lines for the log: when the link is lost, and the device host's."""
+        """`kept` are the uploads of its owner that need not be sent again. `tell` gets lines for
+        the log: when the link is lost, and the device host's."""
         self._host = host
         self._device = device
         self._times = times
+        self._kept = kept
         self._tell = tell
         self.tracing: FrameTracing | None = None
         """Where frames that clients trace are told; set before `open`."""
@@ -119,7 +129,9 @@ class Session:
         """Opens the session on its host and says Welcome. `early` are messages that came behind the
         Hello. `DeviceLost` if the host is gone."""
         self._number = self._host.open(self, max_memory_bytes, max_upload_bytes)
-        self._uploads = Uploads(self._host, self._number, link.limits, self.end)
+        self._uploads = Uploads(
+            self._host, self._number, link.limits, self.end, self._kept, self._say
+        )
         self._downloads = Downloads(self._host, self._number)
         self._numbering = link.wire.numbering
         self._last_connection = link.connection
@@ -270,11 +282,16 @@ class Session:
                 else:
                     self._host.send(Tasks(self._number, count, body))
             case Heartbeat(number):
-                assert self._attached is not None
-                answer = self._attached.wire.send(HeartbeatReply(number))
-                self._attached.writer.send(answer)
+                self._say(HeartbeatReply(number))
+            case AnnounceUpload():
+                self._uploads.announced(message)
             case Close():
                 self.end(None)
+
+    def _say(self, message: HeartbeatReply | UploadFound) -> None:
+        """Sends a message, if there is a link and a client to hear it."""
+        if self._attached is not None and not self._ending.done():
+            self._attached.writer.send(self._attached.wire.send(message))
 
     def messages_taken(self) -> None:
         """What was read together has been handed over: acknowledgements may have made room."""

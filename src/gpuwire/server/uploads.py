@@ -19,11 +19,13 @@ from gpuwire.errors import (
 from gpuwire.host.channel_messages import UploadBroken
 from gpuwire.host.slots import SLOT_BYTES
 from gpuwire.ids import RequestId
+from gpuwire.server.announcements import Announcements
 from gpuwire.server.device_host import DeviceHost
+from gpuwire.server.upload_cache import OwnUploads, Receiving
 from gpuwire.transport import Connection, ReceiveStream
 from gpuwire.wire.framing import BULK_HEADER_BYTES, decode_bulk_header
 from gpuwire.wire.limits import WireLimits
-from gpuwire.wire.messages import BulkHeader, Progress
+from gpuwire.wire.messages import AnnounceUpload, BulkHeader, Progress, UploadFound
 
 BUFFERED_BYTES = 16 * SLOT_BYTES
 """What one session's uploads collect here together, before it goes into slots."""
@@ -60,6 +62,9 @@ class Uploads:
     When a link is lost, streams that have arrived whole are taken in to their end: the client may
     know that they arrived. Of the others the client is told how far they were taken, and sends the
     rest on a new stream.
+
+    An upload that was announced by its hash comes out of the cache, if it is there
+    (`announcements`); else the cache takes note of it as it comes.
     """
 
     def __init__(
@@ -68,8 +73,11 @@ class Uploads:
         session: int,
         limits: WireLimits,
         breach: Callable[[GpuwireError], None],
+        kept: OwnUploads,
+        tell: Callable[[UploadFound], None],
     ) -> None:
-        """`breach` ends the session when the client breaks the protocol."""
+        """`breach` ends the session when the client breaks the protocol; `kept` is what its owner
+        has in the cache; `tell` sends the client an answer, if there is a link."""
         self._host = host
         self._session = session
         self._limits = limits
@@ -84,7 +92,10 @@ class Uploads:
         """How many of them the host wants and gets."""
         self._taken: dict[int, int] = {}
         """How much was taken of uploads that lost their link in the middle."""
+        self._keeping: dict[int, Receiving] = {}
+        """What the cache takes note of, over one link after another."""
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._announcements = Announcements(self, host, session, kept, breach, tell)
 
     @property
     def unmatched(self) -> int:
@@ -107,6 +118,14 @@ class Uploads:
             # The link is gone: the session's reader sees to it.
             return
 
+    def announced(self, message: AnnounceUpload) -> None:
+        """The client asks whether it must send an upload."""
+        if message.request in self._ended:
+            self._announcements.answer(message.request, found=True)
+        else:
+            is_coming = message.request in self._receiving
+            self._announcements.announced(message, is_coming=is_coming)
+
     def wanted(self, request: int, length: int) -> None:
         """The host has memory for that upload."""
         self._ended.pop(request, None)
@@ -119,7 +138,9 @@ class Uploads:
             assert receiving.task is not None
             receiving.task.cancel()
             self._forget(receiving)
-            self._note_end(request)
+            self.note_end(request)
+        elif self._announcements.refused(request):
+            self.note_end(request)
         else:
             self._taken.pop(request, None)
             self._answers.pop(request, None)
@@ -137,6 +158,9 @@ class Uploads:
         for receiving in self._streams:
             if receiving.task is not None:
                 receiving.task.cancel()
+        self._announcements.close()
+        for request in tuple(self._keeping):
+            self._stop_keeping(request)
 
     # --- The host's word -----------------------------------------------------------------------
 
@@ -157,13 +181,26 @@ class Uploads:
             )
         self._answers[request] = answer
 
-    async def _host_answer(self, request: int) -> int | None:
-        """The length that the host wants; None if it does not want the upload."""
+    async def host_answer(self, request: int) -> int | None:
+        """The length that the host wants; None if it does not want the upload. For whoever has the
+        request's bytes; `give_back` if it has not after all."""
         if request in self._answers:
             return self._answers.pop(request)
         waiting: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._unanswered[request] = waiting
         return await waiting
+
+    def give_back(self, request: int, answer: int) -> None:
+        """The host's answer is for another source of the bytes."""
+        self._answer(request, answer)
+
+    def note_end(self, request: int) -> None:
+        """The host has the upload whole, or wants no more of it."""
+        self._announcements.forget(request)
+        self._stop_keeping(request)
+        self._ended[request] = None
+        if len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
 
     # --- Streams -------------------------------------------------------------------------------
 
@@ -202,9 +239,9 @@ class Uploads:
         if not self._claims(header.request, receiving):
             stream.stop()
             return
-        wanted = await self._host_answer(header.request)
+        wanted = await self.host_answer(header.request)
         if wanted is None:
-            self._note_end(header.request)
+            self.note_end(header.request)
             stream.stop()
             return
         if wanted != header.length:
@@ -221,13 +258,14 @@ class Uploads:
             self._host.send(UploadBroken(self._session, header.request))
         finally:
             self._pumped -= 1
-        self._note_end(header.request)
+        self.note_end(header.request)
 
     def _claims(self, request: int, receiving: _Receiving) -> bool:
         """Whether the stream is the one for that request; False where it was taken in already, or
         is being taken in from a stream that arrived whole over an earlier link."""
         if request in self._ended:
             return False
+        self._announcements.check_answered(request)
         other = self._receiving.get(request)
         if other is not None:
             if other.connection is receiving.connection:
@@ -241,6 +279,8 @@ class Uploads:
 
     async def _pump(self, receiving: _Receiving, header: BulkHeader) -> None:
         reader = BulkReader(receiving.stream, header, receiving.taken)
+        if not receiving.taken:
+            self._start_keeping(header)
         while receiving.taken < header.length:
             fair = BUFFERED_BYTES // self._pumped // 4 * 4
             size = min(max(LEAST_CHUNK_BYTES, fair), SLOT_BYTES, header.length - receiving.taken)
@@ -248,7 +288,11 @@ class Uploads:
             await reader.read_into(chunk)
             await self._host.send_chunk(self._session, header.request, receiving.taken, chunk)
             receiving.taken += size
+            await self._keep(header.request, receiving.taken, chunk)
         await reader.expect_end()
+        keeping = self._keeping.pop(header.request, None)
+        if keeping is not None:
+            keeping.finish()
 
     def _interrupt(self, receiving: _Receiving) -> None:
         """Lets go of a stream that lost its link, and keeps how far it was."""
@@ -265,7 +309,25 @@ class Uploads:
         if self._receiving.get(receiving.request) is receiving:
             del self._receiving[receiving.request]
 
-    def _note_end(self, request: int) -> None:
-        self._ended[request] = None
-        if len(self._ended) > ENDED_KEPT:
-            self._ended.popitem(last=False)
+    # --- For the cache -------------------------------------------------------------------------
+
+    def _start_keeping(self, header: BulkHeader) -> None:
+        self._stop_keeping(header.request)
+        keeping = self._announcements.receive(header.request, header.length)
+        if keeping is not None:
+            self._keeping[header.request] = keeping
+
+    async def _keep(self, request: int, taken: int, chunk: memoryview) -> None:
+        keeping = self._keeping.get(request)
+        if keeping is None:
+            return
+        if keeping.received_bytes + len(chunk) == taken:
+            await keeping.add(chunk)
+        else:
+            # A lost link came between a chunk and its note.
+            self._stop_keeping(request)
+
+    def _stop_keeping(self, request: int) -> None:
+        keeping = self._keeping.pop(request, None)
+        if keeping is not None:
+            keeping.give_up()

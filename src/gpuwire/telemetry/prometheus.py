@@ -53,6 +53,23 @@ def _front(snapshot: ServerSnapshot) -> Iterator[Metric]:
     link.add_metric(["in"], totals.bytes_in)
     link.add_metric(["out"], totals.bytes_out)
     yield link
+    announced = CounterMetricFamily(
+        "gpuwire_announced_uploads", "Uploads announced by hash.", labels=["found"]
+    )
+    announced.add_metric(["yes"], totals.upload_hits)
+    announced.add_metric(["no"], totals.upload_misses)
+    yield announced
+    yield CounterMetricFamily(
+        "gpuwire_upload_bytes_not_sent",
+        "Bytes of uploads that the server had.",
+        totals.upload_bytes_not_sent,
+    )
+    kept = GaugeMetricFamily(
+        "gpuwire_upload_cache_bytes", "Uploads kept, by place.", labels=["place"]
+    )
+    kept.add_metric(["memory"], totals.upload_memory_bytes)
+    kept.add_metric(["disk"], totals.upload_disk_bytes)
+    yield kept
     yield GaugeMetricFamily("gpuwire_viewers", "Dashboards and terminals open.", snapshot.viewers)
 
 

@@ -268,6 +268,14 @@ class Totals:
     bytes_out: int = 0
     cpu_seconds: float = 0.0
     """Processor time of the front's process."""
+    upload_hits: int = 0
+    """Uploads that clients announced and the server had …"""
+    upload_misses: int = 0
+    """… and had not."""
+    upload_bytes_not_sent: int = 0
+    upload_memory_bytes: int = 0
+    """What is kept of uploads, now."""
+    upload_disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
