@@ -31,7 +31,8 @@ def test_events_come_back_in_order_and_by_session(
     collected = EventRows()
     for row in added:
         collected.add(*row)
-    block = collected.take()
+    block, count = collected.take()
+    assert count == len(added)
     events = list(unpacked(block))
     assert events == [
         OpEvent(
@@ -51,7 +52,7 @@ def test_events_come_back_in_order_and_by_session(
     assert list(unpacked(own)) == [event for event in events if event.session in sessions]
     told = {event.name for event in events if event.session in sessions} | {""}
     assert {name.name for name in own.names} <= told, "nor are others' operations named"
-    assert collected.take() == NO_EVENTS
+    assert collected.take() == (NO_EVENTS, 0)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,13 @@ _U32_HIGHEST = (1 << 32) - 1
 class EventRows:
     """Collects rows. Used from one thread."""
 
-    __slots__ = ("_names", "_rows")
+    __slots__ = ("_names", "_places", "_rows")
 
     def __init__(self) -> None:
-        self._names: dict[EventName, int] = {}
+        self._names: list[EventName] = []
+        self._places: dict[int, int] = {}
+        """By the identity of a name, which `_names` keeps: its hash takes as long as the rest."""
         self._rows: list[bytes] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def add(
         self,
@@ -42,19 +41,24 @@ class EventRows:
         frame: int,
         session: int,
         name: EventName,
-    ) -> None:
-        """One event. Numbers of frames and sessions count modulo 2^32."""
-        names = self._names
-        index = names.setdefault(name, len(names))
-        self._rows.append(
-            ROW.pack(moment, waited, seconds, frame & _U32_HIGHEST, session & _U32_HIGHEST, index)
-        )
+    ) -> int:
+        """One event; how many there are now, which must stay below 65,536. Numbers of frames and
+        sessions count modulo 2^32."""
+        place = self._places.get(id(name))
+        if place is None:
+            place = self._places[id(name)] = len(self._names)
+            self._names.append(name)
+        rows = self._rows
+        frame &= _U32_HIGHEST
+        rows.append(ROW.pack(moment, waited, seconds, frame, session & _U32_HIGHEST, place))
+        return len(rows)
 
-    def take(self) -> EventBlock:
-        """What was added since the call before."""
-        names, self._names = tuple(self._names), {}
-        rows, self._rows = b"".join(self._rows), []
-        return EventBlock(names, b64encode(rows).decode("ascii"))
+    def take(self) -> tuple[EventBlock, int]:
+        """What was added since the call before, and how many."""
+        names, self._names = tuple(self._names), []
+        rows, self._rows = self._rows, []
+        self._places = {}
+        return EventBlock(names, b64encode(b"".join(rows)).decode("ascii")), len(rows)
 
 
 def unpacked(block: EventBlock) -> Iterator[OpEvent]:

@@ -15,7 +15,7 @@ class Probe:
     """One source of events. Used from one thread. The caller asks before it builds:
     `if probe.is_open: probe.add(…)`."""
 
-    __slots__ = ("_capacity", "_events", "_until", "is_open", "watched")
+    __slots__ = ("_capacity", "_count", "_events", "_until", "is_open", "watched")
 
     def __init__(self, capacity: int) -> None:
         self.watched = False
@@ -24,13 +24,14 @@ class Probe:
         """Whether there also is room for one."""
         self._capacity = capacity
         self._events = EventRows()
+        self._count = 0
         self._until = 0.0
 
     def watch(self, now: float, seconds: float) -> None:
         """Somebody watches for so long from now; who goes on watching says so again."""
         self._until = max(self._until, now + seconds)
         self.watched = True
-        self.is_open = len(self._events) < self._capacity
+        self.is_open = self._count < self._capacity
 
     def expire(self, now: float) -> bool:
         """Ends the watch if its time is over, and drops what nobody took. Whether it ended."""
@@ -38,6 +39,7 @@ class Probe:
             return False
         self.watched = self.is_open = False
         self._events.take()
+        self._count = 0
         return True
 
     def add(
@@ -50,12 +52,13 @@ class Probe:
         name: EventName,
     ) -> None:
         """Keeps an event for which there is room: see `event_block`."""
-        self._events.add(moment, waited, seconds, frame, session, name)
-        self.is_open = len(self._events) < self._capacity
+        self._count = self._events.add(moment, waited, seconds, frame, session, name)
+        self.is_open = self._count < self._capacity
 
     def take(self, happened: int) -> tuple[EventBlock, int]:
         """What has come since the last call; and of all that `happened` since, how much was
         dropped for lack of room."""
-        count = len(self._events)
+        events, count = self._events.take()
+        self._count = 0
         self.is_open = self.watched
-        return self._events.take(), max(0, happened - count)
+        return events, max(0, happened - count)
