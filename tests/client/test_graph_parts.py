@@ -126,7 +126,8 @@ def test_parts_give_what_the_whole_gives_and_leave_nothing(
     for part in whole.parts:
         assert part.end - part.start <= nodes
         assert len(part.definition) <= graph_bytes
-        decode_definition(part.definition, limits(nodes, graph_bytes))
+        told = decode_definition(part.definition, limits(nodes, graph_bytes))
+        assert told.locations == whole.locations[part.start : part.end]
 
 
 def chain(length: int, waiting: int) -> OpGraph:

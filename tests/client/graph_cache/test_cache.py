@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.graph_cache.replaying import IntegerServer, Program, counted
+from client.graph_cache.replaying import OTHER, VECTOR, IntegerServer, Program, counted
 from gpuwire.client.graph_cache.known import KnownGraphs
+from gpuwire.client.graph_cache.stream import SEGMENT_OPS
 from gpuwire.client.tensor import Tensor
 from gpuwire.errors import ArgumentError
 from gpuwire.ids import KernelId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
-from gpuwire.ir.tensors import Scalar
+from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.wire.codec import encode_task
 from gpuwire.wire.device_tasks import LaunchKernel, SetAllocationMode
-from gpuwire.wire.messages import DropTensors, RegisterTensor, RunGraph, RunOperation
+from gpuwire.wire.messages import DefineGraph, DropTensors, RegisterTensor, RunGraph, RunOperation
 
 ONE = Scalar(1, dt.int32)
 
@@ -198,6 +199,35 @@ def settled_tasks(program: Program, ops: int, iterations: int, **settings: int) 
 def test_a_loop_settles_to_a_task_an_iteration_within_three(ops: int) -> None:
     tasks = settled_tasks(Program(), ops, 8)
     assert max(tasks[3:]) <= 1, tasks
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(
+    st.integers(2, 600)
+    | st.sampled_from([127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1300, 2000]),
+    st.integers(0, 2 * SEGMENT_OPS),
+    st.lists(st.integers(0, 3000), max_size=3),
+)
+def test_a_loop_settles_however_it_lies_against_the_cap(
+    ops: int, before: int, cuts: list[int]
+) -> None:
+    """Other ops come before it, and the thread is idle somewhere in the first rounds."""
+    program = Program()
+    weight, h = program.upload(), program.upload()
+    for number in range(before):
+        h = program.op("negative", h, line=50_000 + number)
+    made = []
+    for turn in range(9):
+        for number in range(ops):
+            h = program.op("add", h, weight if number % 2 else h, line=20_000 + number)
+            if turn < 2 and turn * ops + number in cuts:
+                program.idle(1.0)
+        made.append(h.id)
+    program.check_end([weight, h])
+    starts = [base for base, _ in program.server.runs]
+    starts += [t.operation.output for t in program.server.tasks if isinstance(t, RunOperation)]
+    tasks = [len([s for s in starts if last - ops < s <= last]) for last in made]
+    assert max(tasks[3:-1]) <= 1, tasks
 
 
 @pytest.mark.parametrize(("ops", "inner"), [(40, 30), (100, 83), (700, 600), (2000, 60)])
@@ -440,6 +470,48 @@ def test_a_kernels_launch_and_a_mode_come_after_what_every_thread_recorded_befor
 
 
 # --- Closing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["a read", "a sync", "a flush"])
+def test_ops_are_recorded_until_something_closes_their_segment(what: str) -> None:
+    program = Program()
+    x = program.upload()
+    y = program.op("add", program.op("negative", x), x)
+    program.batches.close()
+    program.serve()
+    assert y.id not in program.server.values
+    if what == "a read":
+        program.read(y)
+    elif what == "a sync":
+        program.recorder.sync(program.recorder.request())
+    else:
+        program.flush()
+    program.serve()
+    assert y.id in program.server.values
+    program.check_end([x, y])
+
+
+def test_a_graph_is_told_with_its_first_run_and_then_called_by_its_id() -> None:
+    program = Program()
+    x = program.upload()
+    for _ in range(4):
+        program.read(program.op("add", program.op("negative", x), x))
+    runs = program.graph_tasks()
+    assert [run.definition is not None for run in runs] == [True, False, False, False]
+    assert len({run.graph for run in runs}) == 1
+    assert not [task for task in program.server.tasks if isinstance(task, DefineGraph)]
+
+
+def test_other_shapes_and_types_at_the_same_line_are_other_graphs() -> None:
+    program = Program()
+    kinds = (VECTOR, OTHER, TensorType(dt.float32, (2,)))
+    inputs = [program.upload(type=type_) for type_ in kinds]
+    for _ in range(3):
+        for x in inputs:
+            program.read(program.op("add", program.op("negative", x), x))
+    program.flush()
+    assert program.savings.registered == 3
+    assert program.savings.executions == 9
 
 
 def test_one_op_by_itself_is_no_graph() -> None:
