@@ -112,7 +112,7 @@ def measure(server: ServerProcess, arguments: argparse.Namespace) -> None:
         most = dev.info.max_buffer_bytes
         size = min(total, (arguments.tensor_mebibytes or most // MIB) * MIB, most // MIB * MIB)
         times = -(-total // size)
-        values = np.ones(size // 4, np.float32)  # written, so that all pages are there
+        values = np.random.default_rng(0).random(size // 4, np.float32)
         upload(dev, values[: WARM_UP_BYTES // 4], 1)
         dev.memory_cleanup()
         processes = [Process("client", os.getpid()), Process("front", server.process.pid)]
