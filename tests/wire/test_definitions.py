@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -34,6 +36,13 @@ def test_definitions_round_trip(definition: GraphDefinition) -> None:
     assert decode_definition(encode_definition(definition), DEFAULT_LIMITS) == definition
 
 
+def test_a_definition_tells_whether_it_recurs() -> None:
+    recurring = replace(DEFINITION, recurs=True)
+    encoded = encode_definition(recurring)
+    assert decode_definition(encoded, DEFAULT_LIMITS) == recurring
+    assert len(encoded) == len(encode_definition(DEFINITION)) + 1
+
+
 def test_an_op_costs_a_few_bytes() -> None:
     assert len(encode_definition(DEFINITION)) < 60
 
@@ -48,6 +57,9 @@ def test_an_op_costs_a_few_bytes() -> None:
         (head(1, 1), INPUT, ADD),
         (head(0, 0, 0),),
         (head(1, 1, 1), INPUT, ADD),
+        ((*head(1, 1, 0), False), INPUT, ADD),
+        ((*head(1, 1, 0), 1), INPUT, ADD),
+        ((*head(1, 1, 0), True, True), INPUT, ADD),
         (head(1, 1, -1), INPUT, ADD),
         (head(1, 1, 0, 0), INPUT, ADD),
         (head(None, 1, 0), INPUT, ADD),

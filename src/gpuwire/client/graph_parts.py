@@ -122,7 +122,7 @@ class _Cutter:
         )
         scalars = self._scalars[start], self._scalars[end]
         definition = GraphDefinition(
-            tuple(inputs.values()), tuple(nodes), outputs, self._locations[start:end]
+            tuple(inputs.values()), tuple(nodes), outputs, self._locations[start:end], recurs=True
         )
         encoded = encode_definition(definition)
         too_much = self._too_much(encoded, len(inputs), scalars[1] - scalars[0], len(outputs))

@@ -363,6 +363,10 @@ class WgpuServer:
         open and end profiling windows."""
         self._launch_observer = observer
 
+    def is_compiled(self, kernel: Kernel) -> bool:
+        """Whether a launch of the kernel would find it compiled, or known not to compile."""
+        return self._programs.knows(kernel)
+
     def forget_kernel(self, kernel: Kernel) -> None:
         """Let go of what is compiled of a kernel; launched again, it is compiled again. What is
         queued or captured goes on. Without this the last few thousand kernels are kept."""

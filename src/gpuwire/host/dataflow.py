@@ -296,6 +296,7 @@ class Dataflow:
                     work.scalars,
                     stream.number,
                     self.operations,
+                    recurs=work.runnable.recurs,
                 )
         except Exception as error:  # noqa: BLE001 - whatever one piece of work does, others go on
             self._fail_work(work, error)

@@ -312,7 +312,7 @@ class Graphs:
     def _runnable(self, definition: Buffer) -> RunnableGraph:
         decoded = decode_definition(definition, self._limits)
         graph = typed_graph(decoded.inputs, decoded.nodes, decoded.outputs)
-        return runnable_graph(graph, decoded.locations)
+        return runnable_graph(graph, decoded.locations, recurs=decoded.recurs)
 
     def _keep(self, graph_id: GraphId) -> None:
         self._kept[graph_id] = None

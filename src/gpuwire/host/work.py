@@ -47,6 +47,8 @@ class RunnableGraph:
     """Where each of its ops was recorded."""
     charges: tuple[int, ...]
     """Bytes that each output may need; 0 for a view of an input."""
+    recurs: bool = True
+    """Whether it is known to run more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,12 @@ class Work:
         return len(self.runnable.graph.nodes) == 1
 
 
-def runnable_graph(graph: OpGraph, locations: tuple[LocationId, ...]) -> RunnableGraph:
+def runnable_graph(
+    graph: OpGraph, locations: tuple[LocationId, ...], *, recurs: bool
+) -> RunnableGraph:
     """The graph with its charges. A view of a value that is no output keeps that value's memory."""
-    return RunnableGraph(graph, locations, tuple([_charge(graph, o.index) for o in graph.outputs]))
+    charges = tuple([_charge(graph, output.index) for output in graph.outputs])
+    return RunnableGraph(graph, locations, charges, recurs)
 
 
 def split(work: Work, graphs: NodeGraphs) -> Iterator[Work]:

@@ -8,10 +8,11 @@ that the device cannot do and NumPy does on the host.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 
 from gpuwire.compute.handles import Handle
 from gpuwire.compute.server import WgpuServer
-from gpuwire.errors import ArgumentError
+from gpuwire.errors import ArgumentError, OutOfMemory
 from gpuwire.ir.attributes import CastAttributes
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
@@ -21,6 +22,7 @@ from gpuwire.lowering.builder import MAX_KERNELS, KernelCache
 from gpuwire.lowering.counting import Tally
 from gpuwire.lowering.describing import described
 from gpuwire.lowering.facts import DeviceFacts, device_facts
+from gpuwire.lowering.first_runs import FirstRuns
 from gpuwire.lowering.plan_cache import Layouts, PlanCache
 from gpuwire.lowering.planner import Layout, check_dtype, plan_contiguous, plan_graph
 from gpuwire.lowering.steps import Plan
@@ -56,6 +58,7 @@ class Lowering:
         self._fuse = fuse
         self._kernels = KernelCache(max_kernels)
         self._plans = PlanCache(max_graphs, max_layouts)
+        self._first_runs = FirstRuns(server.is_compiled, is_software=self._facts.is_software)
         self.operations = Tally()
         """Operations executed so far, by class: fused, and unfused."""
         # Apart from the plans of graphs: a cast's result may follow its operand's memory, a
@@ -106,9 +109,12 @@ class Lowering:
         scalars: Sequence[Scalar],
         stream: int,
         tally: Tally | None = None,
+        *,
+        recurs: bool = True,
     ) -> tuple[Value, ...] | Awaitable[tuple[Value, ...]]:
         """Run a graph; its outputs in order. `tally` counts its operations, besides the lowering's
-        own.
+        own. `recurs`: whether the graph is known to run more than once; else its first run may be
+        op by op, where that needs fewer new kernels (see `first_runs`). The results are the same.
 
         The result is a tuple unless a step runs on the host in NumPy: then it is an awaitable. Its
         launches before the first host step are queued at the call, the others when it is awaited;
@@ -125,8 +131,23 @@ class Lowering:
             if found != graph.inputs:
                 wanted = _listed(graph.inputs)
                 raise ArgumentError(f"the graph takes {wanted}, not {_listed(found)}")
-            plan = self._plan(graph, tuple([lie[1:] for lie in lies]))
+            layouts = tuple([lie[1:] for lie in lies])
+            plan = self._plans.find(graph, layouts)
+            if plan is None and not recurs and self._fuse and len(graph.nodes) > 1:
+                return self._run_first(graph, inputs, layouts, scalars, stream, tally)
+            plan = plan or self._new_plan(graph, layouts)
+            self._first_runs.ran_again(plan)
             self._plans.remember(graph, lies, plan)
+        return self._run(plan, inputs, scalars, stream, tally)
+
+    def _run(
+        self,
+        plan: Plan,
+        inputs: Sequence[Value],
+        scalars: Sequence[Scalar],
+        stream: int,
+        tally: Tally | None,
+    ) -> tuple[Value, ...] | Awaitable[tuple[Value, ...]]:
         result = plan.run(self._server, inputs, scalars, stream)
         self.operations.add(plan.counts)
         if tally is not None:
@@ -139,14 +160,34 @@ class Lowering:
         given. Raises what `execute` raises at the call."""
         if layouts is None:
             layouts = [(row_major_strides(type_.shape), 0) for type_ in graph.inputs]
-        return described(graph, self._plan(graph, tuple(layouts)))
+        known = self._plans.find(graph, tuple(layouts))
+        return described(graph, known or self._new_plan(graph, tuple(layouts)))
 
-    def _plan(self, graph: OpGraph, layouts: Layouts) -> Plan:
-        plan = self._plans.find(graph, layouts)
-        if plan is None:
-            plan = plan_graph(graph, layouts, self._kernels, self._facts, fuse=self._fuse)
-            self._plans.add(graph, layouts, plan)
+    def _new_plan(self, graph: OpGraph, layouts: Layouts) -> Plan:
+        """The plan by which the graph runs from now on."""
+        plan = plan_graph(graph, layouts, self._kernels, self._facts, fuse=self._fuse)
+        self._plans.add(graph, layouts, plan)
         return plan
+
+    def _run_first(
+        self,
+        graph: OpGraph,
+        inputs: Sequence[Value],
+        layouts: Layouts,
+        scalars: Sequence[Scalar],
+        stream: int,
+        tally: Tally | None,
+    ) -> tuple[Value, ...] | Awaitable[tuple[Value, ...]]:
+        """A graph's first run, which may be the only one."""
+        fused = self._new_plan(graph, layouts)
+        plan = self._first_runs.chosen(
+            fused, lambda: plan_graph(graph, layouts, self._kernels, self._facts, fuse=False)
+        )
+        if plan is not fused:
+            # What the operations make one by one may not all fit where the fused ones' results do.
+            with suppress(OutOfMemory):
+                return self._run(plan, inputs, scalars, stream, tally)
+        return self._run(fused, inputs, scalars, stream, tally)
 
 
 def _listed(types: Sequence[TensorType]) -> str:

@@ -1,9 +1,10 @@
 """Graph definitions as plain values: an op-graph in relative form, and the line of every op.
 
 A definition is a row of plain arrays: `(inputs, nodes, outputs)`, the first two counts and the
-last packed; a type for each input; `(code, location, operands, …attributes)` for each node. An
-operand is an integer: its lowest two bits say which kind, the others which. The types of the
-nodes do not travel: the operations' rules give them again (`ir.graphs.typed_graph`).
+last packed, and behind them `true` if the graph is known to run more than once; a type for each
+input; `(code, location, operands, …attributes)` for each node. An operand is an integer: its lowest
+two bits say which kind, the others which. The types of the nodes do not travel: the operations'
+rules give them again (`ir.graphs.typed_graph`).
 """
 
 from __future__ import annotations
@@ -41,11 +42,15 @@ class GraphDefinition:
     nodes: tuple[NodeSource, ...]
     outputs: tuple[int, ...]
     locations: tuple[LocationId, ...]
+    recurs: bool = False
+    """Whether it was recorded to be run again and again, as a compiled function is. Else the server
+    may do with less than its best plan the first time."""
 
 
 def plain_definition(definition: GraphDefinition) -> Iterator[Plain]:
     """The rows of a definition."""
-    yield (len(definition.inputs), len(definition.nodes), pack_integers(definition.outputs))
+    head = (len(definition.inputs), len(definition.nodes), pack_integers(definition.outputs))
+    yield (*head, True) if definition.recurs else head
     for type_ in definition.inputs:
         yield (type_.dtype.code, type_.shape)
     for place, (node, location) in enumerate(
@@ -60,7 +65,10 @@ def checked_definition(rows: Iterator[Plain], limits: WireLimits) -> GraphDefini
     """The definition of plain rows, of which it takes exactly its own. `MalformedMessage` or
     `LimitBreached`; a cycle cannot be said, since nodes name only nodes before them."""
     head = next(rows)
-    check.exactly(head, 3, "graph")
+    recurs = len(head) == 4
+    check.exactly(head, 4 if recurs else 3, "graph")
+    if recurs and head[3] is not True:
+        raise check.malformed("graph", "true or nothing at its head's end", head[3])
     most = limits.max_graph_nodes
     inputs, nodes = check.integer(head[0], "graph inputs"), check.integer(head[1], "graph nodes")
     for count, what in ((inputs, "graph inputs"), (nodes, "graph nodes")):
@@ -74,7 +82,7 @@ def checked_definition(rows: Iterator[Plain], limits: WireLimits) -> GraphDefini
     types = tuple([_checked_type(next(rows)) for _ in range(inputs)])
     reader = _NodeReader(inputs, limits)
     sources = tuple([reader.read(next(rows)) for _ in range(nodes)])
-    return GraphDefinition(types, sources, outputs, tuple(reader.locations))
+    return GraphDefinition(types, sources, outputs, tuple(reader.locations), recurs)
 
 
 def _plain_operand(operand: ValueRef, place: int) -> int:
