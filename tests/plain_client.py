@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gpuwire.bulk import BulkReader
 from gpuwire.errors import GpuwireError
 from gpuwire.ids import RequestId
 from gpuwire.transport import Connection, PinnedKey, SendStream, Stream, Ticket, connect
@@ -166,7 +167,9 @@ class PlainClient:
         header = decode_bulk_header(head, WireLimits())
         future = self._downloads.setdefault(header.request, self._future())
         try:
-            future.set_result(await stream.readexactly(header.length))
+            target = bytearray(header.length)
+            await BulkReader(stream, header).read_into(memoryview(target))
+            future.set_result(bytes(target))
         except GpuwireError as error:
             future.set_exception(error)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -82,6 +83,8 @@ class BulkLink:
         if self.mode == "on":
             return min(trials, key=lambda trial: trial.ratio).kind
         rate = self._rate()
+        if not rate:
+            return PieceKind.STORED
         found = min(trials, key=lambda trial: trial.cost(rate))
         return found.kind if found.cost(rate) < (1 - LEAST_GAIN) / rate else PieceKind.STORED
 
@@ -103,6 +106,22 @@ class BulkWriter:
         self._trials: Sequence[Trial] = ()
         self._written = 0
         self._arrived = 0
+        """Bytes of the stream, the latter as far as learning needs it."""
+        self._tensor_bytes = 0
+        self._arrived_tensor_bytes = 0
+        self._marks: deque[tuple[int, int]] = deque()
+        """After each piece, how much of the stream and of the tensor was written; of those that
+        have not arrived."""
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes of the tensor that were written and that the peer may not have."""
+        under_way = self.stream.unacknowledged_bytes
+        if not self._in_pieces:
+            return min(under_way, self._tensor_bytes)
+        while self._marks and self._marks[0][0] <= self._written - under_way:
+            self._arrived_tensor_bytes = self._marks.popleft()[1]
+        return self._tensor_bytes - self._arrived_tensor_bytes
 
     async def begin(self) -> None:
         """Writes the header. Raises as `SendStream.write`, and so does `write`."""
@@ -113,6 +132,7 @@ class BulkWriter:
         until it is acknowledged. `whole` is the whole tensor where that is at hand, to take a
         sample from."""
         if not self._in_pieces:
+            self._tensor_bytes += len(data)
             await self._write(data)
             return
         link = self._link
@@ -149,6 +169,8 @@ class BulkWriter:
             pieces = [data[start : start + CODED_PIECE_BYTES] for start in starts]
             buffers = await asyncio.to_thread(_encoded, pieces, kind, self._item_bytes)
             self._link.saved_bytes += len(data) - sum(map(len, buffers))
+        self._tensor_bytes += len(data)
+        self._marks.append((self._written + sum(map(len, buffers)), self._tensor_bytes))
         for buffer in buffers:
             await self._write(buffer)
 

@@ -201,7 +201,7 @@ class Uploads:
         await writer.begin()
         transfer = upload.transfer
         if transfer is not None:
-            transfer.begins(lambda: stream.unacknowledged_bytes, taken)
+            transfer.begins(lambda: writer.unacknowledged_bytes, taken)
         for start in range(taken, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             await writer.write(piece, data)

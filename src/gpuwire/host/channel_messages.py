@@ -196,11 +196,12 @@ class UploadRefused:
 
 @dataclass(frozen=True, slots=True)
 class DownloadReady:
-    """A tensor's bytes wait to be pulled, `length` of them."""
+    """A tensor's bytes wait to be pulled, `length` of them, in elements of `item_bytes`."""
 
     session: int
     request: int
     length: int
+    item_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ class Download:
                 if not announced:
                     announced = True
                     self._outlets.reply(TensorData(request, type_, None))
-                    self._outlets.send(DownloadReady(self._session, request, type_.nbytes))
+                    item = type_.dtype.itemsize
+                    self._outlets.send(DownloadReady(self._session, request, type_.nbytes, item))
                 await self._send(block)
         except GpuwireError as error:
             self._device.note(error)

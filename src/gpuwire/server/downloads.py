@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+from gpuwire.bulk import BulkLink, BulkWriter, Mode
 from gpuwire.errors import GpuwireError, MalformedMessage, StreamStopped
 from gpuwire.host.channel_messages import DownloadCancelled, DownloadChunk, Pull
 from gpuwire.host.slots import SLOT_BYTES
 from gpuwire.ids import RequestId
 from gpuwire.server.device_host import DeviceHost
-from gpuwire.transport import Connection, SendStream
-from gpuwire.wire.framing import encode_bulk_header
+from gpuwire.transport import Connection
 from gpuwire.wire.messages import BulkHeader, Progress
 
 WINDOW_BYTES = 2 * SLOT_BYTES
@@ -28,6 +28,8 @@ class _Download:
 
     request: int
     length: int
+    item_bytes: int
+    """Of an element."""
     kept: deque[bytes] = field(default_factory=deque)
     """What the host gave and the client's side has not acknowledged: the transport holds the same
     bytes, so they cost nothing, and over another link they can be sent again from here."""
@@ -58,17 +60,18 @@ class Downloads:
     so a client that does not read holds `WINDOW_BYTES` and what its transport keeps, and no slot.
     """
 
-    def __init__(self, host: DeviceHost, session: int) -> None:
+    def __init__(self, host: DeviceHost, session: int, compression: Mode) -> None:
         self._host = host
         self._session = session
         self._connection: Connection | None = None
+        self._link = BulkLink(compression, self._bytes_per_second)
         self._downloads: dict[int, _Download] = {}
         self._kept_bytes = 0
         self._room = asyncio.Event()
 
-    def ready(self, request: int, length: int) -> None:
-        """The host has a tensor's bytes."""
-        download = self._downloads[request] = _Download(request, length)
+    def ready(self, request: int, length: int, item_bytes: int) -> None:
+        """The host has a tensor's bytes, in elements of `item_bytes`."""
+        download = self._downloads[request] = _Download(request, length, item_bytes)
         if self._connection is not None:
             self._start(download, self._connection, 0)
 
@@ -114,6 +117,7 @@ class Downloads:
         """Goes on over a link, from where the client is: `progress` names the downloads of which it
         has something. Of one that it does not name and had acknowledged it wants no more."""
         self._connection = connection
+        self._link.forget_rate()
         known = dict(progress)
         for download in tuple(self._downloads.values()):
             taken = known.get(RequestId(download.request), 0)
@@ -135,13 +139,14 @@ class Downloads:
     async def _send(self, download: _Download, connection: Connection, offset: int) -> None:
         try:
             stream = connection.open_bulk()
-            header = BulkHeader(RequestId(download.request), download.length)
-            stream.write_nowait(encode_bulk_header(header))
+            header = BulkHeader(RequestId(download.request), download.length, download.item_bytes)
+            writer = BulkWriter(stream, header, self._link)
+            await writer.begin()
             while self._kept_bytes > KEPT_BYTES and not download.pulled:
                 self._room.clear()
                 await self._room.wait()
             self._pull(download, WINDOW_BYTES)
-            if not await self._send_from(download, stream, offset):
+            if not await self._send_from(download, writer, offset):
                 stream.reset()
                 self._forget(download)
                 return
@@ -155,7 +160,7 @@ class Downloads:
             # The link is gone: the session's own reader sees to it.
             return
 
-    async def _send_from(self, download: _Download, stream: SendStream, offset: int) -> bool:
+    async def _send_from(self, download: _Download, writer: BulkWriter, offset: int) -> bool:
         """Sends the bytes from `offset` on; False if the host has no more of them."""
         while offset < download.length:
             piece = download.piece(offset)
@@ -165,11 +170,14 @@ class Downloads:
                 download.more.clear()
                 await download.more.wait()
                 continue
-            await stream.write(piece)
+            await writer.write(memoryview(piece))
             offset += len(piece)
             self._pull(download, offset + WINDOW_BYTES)
-            self._let_go(download, offset - stream.unacknowledged_bytes)
+            self._let_go(download, offset - writer.unacknowledged_bytes)
         return True
+
+    def _bytes_per_second(self) -> float:
+        return 0.0 if self._connection is None else self._connection.bytes_per_second
 
     def _pull(self, download: _Download, upto: int) -> None:
         """Asks the host for the bytes up to an offset, unless it was asked before."""

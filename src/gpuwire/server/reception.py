@@ -230,6 +230,7 @@ class Reception:
             device.index,
             self._times,
             OwnUploads(self._upload_cache, grant.owner),
+            self._config.remote.compression,
             lambda line: self._logger.basic(f"{name} {line}"),
         )
         if self._tracer is not None:

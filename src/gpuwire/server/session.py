@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuwire.bulk import Mode
 from gpuwire.errors import DeviceLost, GpuwireError, LimitBreached, SessionLost
 from gpuwire.host.channel_messages import (
     ChannelMessage,
@@ -92,14 +93,16 @@ class Session:
         device: int,
         times: SessionTimes,
         kept: OwnUploads,
+        compression: Mode,
         tell: Callable[[str], None],
     ) -> None:
-        """`kept` are the uploads of its owner that need not be sent again. `tell` gets lines for
-        the log: when the link is lost, and the device host's."""
+        """`kept` are the uploads of its owner that need not be sent again; `compression` is of
+        downloads. `tell` gets lines for the log: when the link is lost, and the device host's."""
         self._host = host
         self._device = device
         self._times = times
         self._kept = kept
+        self._compression: Mode = compression
         self._tell = tell
         self.tracing: FrameTracing | None = None
         """Where frames that clients trace are told; set before `open`."""
@@ -132,7 +135,7 @@ class Session:
         self._uploads = Uploads(
             self._host, self._number, link.limits, self.end, self._kept, self._say
         )
-        self._downloads = Downloads(self._host, self._number)
+        self._downloads = Downloads(self._host, self._number, self._compression)
         self._numbering = link.wire.numbering
         self._last_connection = link.connection
         attached = self._attach(link, (welcome,), early)
@@ -324,8 +327,8 @@ class Session:
                 self._uploads.wanted(request, length)
             case UploadRefused(_, request):
                 self._uploads.refused(request)
-            case DownloadReady(_, request, length):
-                self._downloads.ready(request, length)
+            case DownloadReady(_, request, length, item_bytes):
+                self._downloads.ready(request, length, item_bytes)
             case DownloadChunk():
                 self._downloads.chunk(message)
             case DownloadBroken(_, request):

@@ -128,6 +128,8 @@ class UploadCache:
         else:
             self._hits += 1
             self._bytes_not_sent += key.length
+            place = "memory" if key in self.memory else "disk"
+            self._logger.full(f"an upload of {key.length} bytes was found in {place}")
         return found
 
     def missed(self) -> None:
