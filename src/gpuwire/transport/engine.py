@@ -35,6 +35,9 @@ Address = Any
 
 Datagram = tuple[bytes, Address]
 
+Piece = bytes | memoryview
+"""Bytes of a stream as a packet brought them; a view where copying them out would cost more."""
+
 
 @dataclass(frozen=True, slots=True)
 class HandshakeCompleted:
@@ -48,7 +51,7 @@ class StreamData:
     was a fifth of the receiver's time."""
 
     stream_id: int
-    pieces: tuple[bytes, ...]
+    pieces: tuple[Piece, ...]
     end: bool
 
     @property

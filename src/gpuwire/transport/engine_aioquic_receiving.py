@@ -34,6 +34,9 @@ STREAM_KIND = 0xF8
 """Types 0x08 to 0x0f are STREAM frames: 4 with an offset, 2 with a length, 1 at the end."""
 
 SHORTEST_PACKET = 1 + 4 + SAMPLE_BYTES
+VIEWED_BYTES = 8 * 1024
+"""A frame's bytes so long stay where decryption put them; of shorter ones a copy costs less."""
+
 ACKNOWLEDGED_AT_ONCE = 64 * 1024
 """After so many bytes an acknowledgement does not wait for its millisecond: on a near path that is
 a quarter of the window."""
@@ -213,7 +216,8 @@ class ReceivingQuic(CreditedQuic):
                 )
             limit.used += fresh
         try:
-            receiver.take(offset, payload[at:end], bool(kind & 1))
+            piece = payload[at:end] if end - at < VIEWED_BYTES else memoryview(payload)[at:end]
+            receiver.take(offset, piece, bool(kind & 1))
         except FinalSizeError as error:
             raise QuicConnectionError(QuicErrorCode.FINAL_SIZE_ERROR, kind, str(error)) from None
         return end

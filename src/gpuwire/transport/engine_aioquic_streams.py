@@ -19,6 +19,7 @@ from aioquic.quic.packet import QuicErrorCode, QuicStreamFrame
 from aioquic.quic.packet_builder import QuicDeliveryState
 from aioquic.quic.stream import FinalSizeError, QuicStream, QuicStreamReceiver, QuicStreamSender
 
+from gpuwire.transport.engine import Piece
 from gpuwire.transport.windows import Mark
 
 HELD_PIECES = 16_384
@@ -38,7 +39,7 @@ class StreamOwner(Protocol):
     def bytes_discarded(self, count: int) -> None:
         """Bytes that count against the connection's window and will never be delivered."""
 
-    def stream_data_arrived(self, stream_id: int, data: bytes, end: bool) -> None:
+    def stream_data_arrived(self, stream_id: int, data: Piece, end: bool) -> None:
         """The next bytes of a stream, in order."""
 
 
@@ -188,13 +189,13 @@ class CreditedReceiver(QuicStreamReceiver):
         self.is_released = False
         # Pieces beyond a hole, without overlaps: their offsets in order, and their bytes.
         self._held_at: list[int] = []
-        self._held: dict[int, bytes] = {}
+        self._held: dict[int, Piece] = {}
 
     def handle_frame(self, frame: QuicStreamFrame) -> None:
         """As aioquic calls it; the data is told to the owner."""
         self.take(frame.offset, frame.data, frame.fin)
 
-    def take(self, offset: int, data: bytes, fin: bool) -> None:
+    def take(self, offset: int, data: Piece, fin: bool) -> None:
         """A frame's data. Raises aioquic's `FinalSizeError` or, for a stream in too many pieces,
         its `QuicConnectionError`."""
         end = offset + len(data)
@@ -224,7 +225,7 @@ class CreditedReceiver(QuicStreamReceiver):
                 raise FinalSizeError("data lies beyond the final size")
             self._final_size = end
 
-    def _deliver(self, data: bytes, end: int) -> None:
+    def _deliver(self, data: Piece, end: int) -> None:
         tell, stream_id = self._owner.stream_data_arrived, self._stream_id or 0
         while self._held_at and self._held_at[0] <= end:
             if data:
@@ -242,7 +243,7 @@ class CreditedReceiver(QuicStreamReceiver):
         if data or self.is_finished:
             tell(stream_id, data, self.is_finished)
 
-    def _hold(self, offset: int, data: bytes) -> None:
+    def _hold(self, offset: int, data: Piece) -> None:
         """Keeps what is not kept already of bytes beyond a hole."""
         index = bisect_right(self._held_at, offset)
         if index:

@@ -24,7 +24,7 @@ from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 
-from gpuwire.transport.engine import StreamData
+from gpuwire.transport.engine import Piece, StreamData
 from gpuwire.transport.engine_aioquic_streams import CreditedReceiver, ReferencingSender
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.windows import USED_UP_BYTES, FlowWindows, GrowingWindow, Mark
@@ -37,7 +37,7 @@ class Arrival:
 
     def __init__(self, stream_id: int) -> None:
         self.stream_id = stream_id
-        self.pieces: list[bytes] = []
+        self.pieces: list[Piece] = []
         self.end = False
 
 
@@ -126,7 +126,7 @@ class CreditedQuic(QuicConnection):
     def stream_progressed(self, stream_id: int, position: int, is_final: bool) -> None:
         self.progress[stream_id] = (position, is_final)
 
-    def stream_data_arrived(self, stream_id: int, data: bytes, end: bool) -> None:
+    def stream_data_arrived(self, stream_id: int, data: Piece, end: bool) -> None:
         arrival = self._arrivals.get(stream_id)
         if arrival is None:
             arrival = self._arrivals[stream_id] = Arrival(stream_id)

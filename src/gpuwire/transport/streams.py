@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuwire.errors import GpuwireError, StreamEnded, StreamReset, StreamStopped
 from gpuwire.transport.driver import EngineDriver
-from gpuwire.transport.engine import QuicEngine
+from gpuwire.transport.engine import Piece, QuicEngine
 from gpuwire.transport.options import TransportOptions
 
 Data = bytes | bytearray | memoryview
@@ -167,7 +167,7 @@ class ReceiveStream:
         self._engine = engine
         self._driver = driver
         self._whole_read = min(WHOLE_READ_BYTES, options.stream_window_bytes // 4)
-        self._chunks: deque[bytes] = deque()
+        self._chunks: deque[Piece] = deque()
         self._head = 0  # how much of the first chunk is taken
         self._unread = 0
         self._taken = 0
@@ -251,7 +251,7 @@ class ReceiveStream:
         """Whether all of it has arrived, to its end, however much of it is read."""
         return self._is_ended
 
-    def handle_data(self, pieces: Sequence[bytes], *, end: bool) -> None:
+    def handle_data(self, pieces: Sequence[Piece], *, end: bool) -> None:
         """The connection's call: the next bytes."""
         self._is_ended = self._is_ended or end
         count = sum(map(len, pieces))
@@ -289,10 +289,10 @@ class ReceiveStream:
     def _take(self, count: int) -> bytes:
         chunk = self._chunks[0] if self._chunks else b""
         if self._head == 0 and len(chunk) == count and count:
-            taken = chunk
+            taken = bytes(chunk)  # no copy of what is bytes already
             self._advance(count)
         elif len(chunk) - self._head >= count:
-            taken = chunk[self._head : self._head + count]
+            taken = bytes(chunk[self._head : self._head + count])
             self._advance(count)
         else:
             taken = self._joined(count)
