@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgpack
 import numpy as np
 import pytest
 
 from gpuwire.errors import (
     ExecutionError,
+    GpuwireError,
     GraphBindingError,
+    LimitBreached,
+    MalformedMessage,
     OutOfMemory,
     ShapeError,
     UnknownGraph,
     UnknownTensor,
 )
 from gpuwire.host.channel_messages import SessionBroken, UploadBroken, UploadWanted
-from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
+from gpuwire.ids import GraphId, LocationId, RequestId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import NO_ATTRIBUTES, Attributes, ShapeAttributes, SliceAttributes
 from gpuwire.ir.graphs import InputRef, NodeRef, NodeSource, ScalarRef, ValueRef
@@ -26,7 +32,9 @@ from gpuwire.ir.tensors import Scalar, TensorType
 from gpuwire.wire.bindings import Bindings, LastRun, run_of
 from gpuwire.wire.codec import encode_definition
 from gpuwire.wire.definitions import GraphDefinition
+from gpuwire.wire.device_tasks import DescribeGraph
 from gpuwire.wire.messages import DefineGraph, Done, Failed, GraphMissing, RunGraph
+from gpuwire.wire.records import from_record
 from host.conftest import MAX_GRAPHS
 from host_tasks import F4, add, drop, read, register, sync, values
 
@@ -380,18 +388,163 @@ def test_a_graph_whose_ops_do_not_fit_together_fails_by_their_rule(front, runner
     runner.run(scenario())
 
 
+def damaged(source: random.Random, whole: bytes) -> bytes:
+    """A definition in which something is otherwise than it should be, at times nothing: a byte, or
+    a whole field, which is how an operand comes to name its own node, or one behind it."""
+    if source.random() < 0.3:
+        place = source.randrange(len(whole))
+        byte = bytes((source.randrange(256),))
+        return whole[:place] + source.choice((byte, b"", byte * 3)) + whole[place + 1 :]
+    unpacker = msgpack.Unpacker(use_list=True)
+    unpacker.feed(whole)
+    rows = list(unpacker)
+    for _ in range(source.choice((1, 1, 2))):
+        row = source.choice(rows)
+        while isinstance(row[place := source.randrange(len(row))], list) and row[place]:
+            row = row[place]
+        row[place] = source.choice(
+            (0, 1, 4, 8, -4, 9, 255, 4096, 1 << 20, 1 << 40, None, [], [1, 2], b"", b"\x02", "x")
+        )
+    if source.random() < 0.1:
+        rows.insert(source.randrange(len(rows)), source.choice(rows))
+    return b"".join(map(msgpack.packb, rows))
+
+
+WIDE = definition(
+    [
+        node("negative", InputRef(0)),
+        node("slice", NodeRef(0), attributes=SliceAttributes((1,), (1,), (2,))),
+        node("broadcast_to", NodeRef(1), attributes=ShapeAttributes((3, 2))),
+        node("multiply", NodeRef(2), NodeRef(2)),
+        node("reshape", NodeRef(3), attributes=ShapeAttributes((6,))),
+    ],
+    (3, 4),
+)
+
+
+def test_damaged_graphs_fail_their_outputs_with_typed_errors_and_nothing_is_half_run(
+    front, runner
+) -> None:
+    async def scenario() -> None:
+        source = random.Random(1)
+        session = front.open(memory=4096)
+        front.tasks(session, register(1, [1, 2, 3, 4]))
+        met: Counter[str] = Counter()
+        for number in range(1, 301):
+            base = 100 * number
+            whole, scalars = source.choice(((SCALE_AND_ADD, [2.0, 1.0]), (WIDE, [])))
+            told = damaged(source, whole)
+            run = Client().run(number, base, [1], [base, base + 1], scalars, definition=told)
+            front.tasks(session, run)
+            found = [await outcome(front, session, base + output) for output in (0, 1)]
+            assert found[0] == found[1] or "Execution" in "".join(found)
+            met[found[0]] += 1
+            front.tasks(session, drop(base, base + 1))
+        # It must reach all layers.
+        assert met["MalformedMessage"] > 60
+        assert met["LimitBreached"] > 3
+        assert met["GraphBindingError"] > 5
+        assert met["ShapeError"] + met["DTypeError"] > 3
+        assert met["values"] > 20
+        assert values(await front.read(session, 1)) == [1, 2, 3, 4]
+        assert await front.end(session) == 16, "of the failed runs nothing is left"
+
+    runner.run(scenario())
+
+
+async def outcome(front, session: int, tensor: int) -> str:
+    try:
+        await front.read(session, tensor)
+    except GpuwireError as error:
+        assert type(error) is not GpuwireError, "a class of its own"
+        return type(error).__name__
+    return "values"
+
+
+def test_a_damaged_definition_that_was_asked_for_fails_the_runs_that_wait(front, runner) -> None:
+    async def scenario() -> None:
+        session, client = front.open(), Client()
+        front.tasks(session, register(1, [1, 2, 3, 4]))
+        for graph in range(1, MAX_GRAPHS + 2):
+            outputs, scalars = [100 * graph + 1, 100 * graph + 2], [2.0, 1.0]
+            told = SCALE_AND_ADD
+            front.tasks(
+                session, client.run(graph, 100 * graph, [1], outputs, scalars, definition=told)
+            )
+        front.tasks(session, client.run(1, 1000, [1], [1001, 1002], [2.0, 1.0]))
+        await front.message(GraphMissing)
+        front.tasks(session, DefineGraph(GraphId(1), SCALE_AND_ADD[:-1]))
+        assert isinstance(await front.failure(session, 1001), MalformedMessage)
+        front.tasks(session, client.run(1, 2000, [1], [2001, 2002], [2.0, 1.0]))
+        await front.message(GraphMissing)
+        front.tasks(session, DefineGraph(GraphId(1), SCALE_AND_ADD))
+        assert values(await front.read(session, 2001)) == [3, 5, 7, 9]
+        await front.end(session)
+
+    runner.run(scenario())
+
+
+def test_the_plan_of_a_damaged_graph_is_why_there_is_none(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        front.tasks(session, DescribeGraph(RequestId(9), SCALE_AND_ADD[:-1]))
+        failed = await front.reply(session, 9)
+        assert isinstance(failed, Failed)
+        assert isinstance(from_record(failed.error), MalformedMessage)
+        front.tasks(session, DescribeGraph(RequestId(10), SCALE_AND_ADD))
+        assert "launch" in (await front.reply(session, 10)).text
+        await front.end(session)
+
+    runner.run(scenario())
+
+
+def test_a_tensor_of_another_session_is_none_of_this_one(front, runner) -> None:
+    async def scenario() -> None:
+        one, other = front.open(), front.open()
+        front.tasks(one, register(1, [1, 2, 3, 4]), register(77, [5, 6, 7, 8]))
+        front.tasks(other, register(1, [1, 2, 3, 4]))
+        client = Client()
+        told = client.run(1, 10, [1], [11, 12], [2.0, 1.0], definition=SCALE_AND_ADD)
+        front.tasks(other, told, client.run(1, 20, [77], [21, 22], [2.0, 1.0]))
+        for output in (21, 22):
+            assert isinstance(await front.failure(other, output), UnknownTensor)
+        assert values(await front.read(other, 11)) == [3, 5, 7, 9]
+        await front.end(one)
+        await front.end(other)
+
+    runner.run(scenario())
+
+
+def test_a_graph_beyond_the_limits_fails_and_the_session_goes_on(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        long = [node("negative", NodeRef(n - 1) if n else InputRef(0)) for n in range(5000)]
+        told = definition(long, (4999,))
+        front.tasks(session, register(1, [1, 2, 3, 4]))
+        front.tasks(session, Client().run(1, 10, [1], [10], definition=told), add(1, 1.0, 2))
+        error = await front.failure(session, 10)
+        assert isinstance(error, LimitBreached)
+        assert "5000" in str(error) and "4096" in str(error)
+        assert values(await front.read(session, 2)) == [2, 3, 4, 5]
+        await front.end(session)
+
+    runner.run(scenario())
+
+
 @pytest.mark.parametrize(
     "task",
     [
-        Client().run(1, 10, [1], [10], definition=b"\x93\x01\x01"),
         Client().run(1, 10, [1], [1, 2], [1.0, 1.0], definition=SCALE_AND_ADD),
+        Client().run(5, 10, [1], [11, 12], [1.0, 1.0], definition=SCALE_AND_ADD),
+        RunGraph(StreamId(0), GraphId(5), inputs=(2,), outputs=(9, 9)),
     ],
-    ids=["no definition", "an output that exists"],
+    ids=["an output that exists", "a graph that exists", "an output twice"],
 )
 def test_what_no_client_may_send_ends_the_session(front, runner, task) -> None:
     async def scenario() -> None:
         session = front.open()
-        front.tasks(session, register(1, [1, 2, 3, 4]), task)
+        told = Client().run(5, 20, [1], [21, 22], [2.0, 1.0], definition=SCALE_AND_ADD)
+        front.tasks(session, register(1, [1, 2, 3, 4]), told, task)
         broken = await front.message(SessionBroken)
         assert broken.session == session
         other = front.open()

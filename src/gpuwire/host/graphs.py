@@ -118,15 +118,15 @@ class Graphs:
 
     def run(self, task: RunGraph) -> None:
         """Registers the graph if its definition came along, and runs it now, or when its inputs and
-        its definition are there. `ProtocolError` for what is no run of a graph; what does not fit
-        the graph fails the run's outputs."""
+        its definition are there. `ProtocolError` for what is no run of a graph; a definition that
+        is none, and what does not fit the graph, fail the run's outputs."""
         dataflow = self._dataflow
         stream = dataflow.stream(task.stream)
         if task.definition is not None:
+            if task.graph in self._graphs:
+                raise MalformedMessage(f"graph {task.graph} is registered already", what="graph id")
             try:
                 self._register(task.graph, task.definition)
-            except MalformedMessage:
-                raise
             except GpuwireError as error:
                 self._fail_unbound(task, stream, error)
                 return
@@ -164,8 +164,6 @@ class Graphs:
                     f"graph {task.graph} was given up on both sides", graph=task.graph
                 )
             self._restore(task.graph, graph, task.definition)
-        except MalformedMessage:
-            raise
         except GpuwireError as error:
             for run in waiting:
                 self._dataflow.fail_all(run.outputs, run.stream, error)
@@ -276,8 +274,6 @@ class Graphs:
     # --- The table ---
 
     def _register(self, graph_id: GraphId, definition: Buffer) -> None:
-        if graph_id in self._graphs:
-            raise MalformedMessage(f"graph {graph_id} is registered already", what="graph id")
         runnable = self._runnable(definition)
         op_graph = runnable.graph
         scalars = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuwire.errors import GpuwireError, MalformedMessage
+from gpuwire.errors import GpuwireError
 from gpuwire.host.device import Device
 from gpuwire.ir.graphs import typed_graph
 from gpuwire.wire.codec import decode_definition
@@ -23,14 +23,12 @@ class Plans:
         self._reply = reply
 
     def describe(self, task: DescribeGraph) -> None:
-        """Answers with the plan, cut where it is longer than the wire takes. `MalformedMessage` for
-        a definition that is none; what cannot be planned is the answer."""
-        definition = decode_definition(task.definition, self._limits)
+        """Answers with the plan, cut where it is longer than the wire takes, or with why there is
+        none."""
         try:
+            definition = decode_definition(task.definition, self._limits)
             graph = typed_graph(definition.inputs, definition.nodes, definition.outputs)
             text = self._device.lowering.describe(graph)
-        except MalformedMessage:
-            raise
         except GpuwireError as error:
             self._reply(Failed(task.request, to_record(error), 0))
         else:
