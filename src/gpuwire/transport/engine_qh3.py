@@ -6,8 +6,8 @@ core does by itself, and differently from `AioquicEngine`:
 - it extends the peer's windows as events are taken out of it, whoever reads them. So events stay
   inside while the program has `connection_window_bytes` / 2 unread; that is back-pressure on the
   connection as a whole, where the other engine has it stream by stream;
-- it copies what it is given. Bulk bytes are handed over a little at a time, so that they are copied
-  late and control never waits behind much of them;
+- its windows stay as they were at the start: half of the options' most;
+- it copies what it is given, late (`SendingStreams`);
 - it probes sizes from the client's side and up to 1,472 bytes, or begins at a size it is told (on
   loopback). It does not come down again: a connection that stands still with datagrams larger than
   1,200 bytes is given up as silent, and the session resumes on a new one;
@@ -18,24 +18,17 @@ core does by itself, and differently from `AioquicEngine`:
 
 from __future__ import annotations
 
-import ssl
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from qh3._hazmat import Buffer
 from qh3.quic import events as quic_events
-from qh3.quic.configuration import QuicConfiguration
-from qh3.quic.connection import QuicConnection
-from qh3.quic.packet import pull_quic_transport_parameters, push_quic_transport_parameters
 
+from gpuwire.transport.congestion import NEAR_SECONDS
 from gpuwire.transport.engine import (
     ALPN,
     CERTIFICATE_ALERTS,
-    CONNECTION_ID_BYTES,
     HANDSHAKE_FAILURE,
     NO_APPLICATION_PROTOCOL,
     Address,
@@ -44,68 +37,26 @@ from gpuwire.transport.engine import (
     Datagram,
     Event,
     HandshakeCompleted,
-    StreamAcknowledged,
     StreamData,
     StreamWasReset,
     StreamWasStopped,
     Terminated,
     TerminationCause,
 )
+from gpuwire.transport.engine_qh3_connection import client_quic, server_quic
+from gpuwire.transport.engine_qh3_sending import SendingStreams
 from gpuwire.transport.fingerprints import fingerprint_of
 from gpuwire.transport.identity import Identity
-from gpuwire.transport.options import (
-    LARGEST_DATAGRAM_BYTES,
-    SMALLEST_DATAGRAM_BYTES,
-    TransportOptions,
-)
+from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
 from gpuwire.transport.path import RoundTrip, RoundTrips
 from gpuwire.transport.trust import PinnedKey, Trust
 from gpuwire.transport.windows import FlowWindows
 
-FED_BYTES = 128 * 1024
-"""Bulk bytes that the core holds unsent: 1 to 2 ms of sending."""
-
-PIECE_BYTES = 32 * 1024
 BURST_BYTES = 256 * 1024
 STANDSTILL_TIMEOUTS = 6
 """Probe timeouts in a row after which large datagrams are blamed."""
 
-CONNECTION_IDS = 8
-"""Of this side that the peer may hold: each move to another address uses one up."""
-
 NO_ROOM = "packet builder capacity exhausted"
-UNIDIRECTIONAL = 2
-
-
-class WideQuic(QuicConnection):
-    """qh3's connection, of which a client tells the server that it takes large datagrams. qh3 says
-    1,472 bytes whatever it takes; a server of its own with larger ones then cannot follow a client
-    to another address."""
-
-    def _create_tls(self, remote_source_cid: bytes | None) -> Any:
-        bridge = super()._create_tls(remote_source_cid)
-        if self._is_client:
-            (kind, encoded), *others = bridge.tls.handshake_extensions
-            parameters = pull_quic_transport_parameters(Buffer(data=encoded))
-            parameters.max_udp_payload_size = LARGEST_DATAGRAM_BYTES
-            buffer = Buffer(capacity=2 * len(encoded))
-            push_quic_transport_parameters(buffer, parameters)
-            bridge.tls.handshake_extensions = [(kind, buffer.data), *others]
-        return bridge
-
-
-class _Sending:
-    """The sending half of one stream: what the core has not been given yet."""
-
-    __slots__ = ("acknowledged", "end", "fed", "is_ended", "pieces", "stream_id")
-
-    def __init__(self, stream_id: int) -> None:
-        self.stream_id = stream_id
-        self.pieces: deque[memoryview] = deque()
-        self.end = False  # the end is written
-        self.is_ended = False  # … and the core knows it
-        self.fed = 0
-        self.acknowledged = 0
 
 
 class Qh3Engine:
@@ -121,8 +72,7 @@ class Qh3Engine:
         self._drain_core = self._quic._drain_core
         # The methods that receive call it.
         self._quic._drain_core = self._drain
-        self._sending: dict[int, _Sending] = {}
-        self._bulk: deque[_Sending] = deque()
+        self._sending = SendingStreams(quic)
         self._unconsumed = 0
         self._is_held = False
         self._trips = RoundTrips()
@@ -238,9 +188,10 @@ class Qh3Engine:
             self._drain()
         datagrams: list[Datagram] = []
         left = BURST_BYTES
+        is_near = self._trips.minimum is not None and self._trips.minimum < NEAR_SECONDS
         while left > 0:
             if self._end is None:
-                self._feed(core)
+                self._sending.feed(core, is_near=is_near)
             try:
                 transmit = core.poll_transmit(now)
             except RuntimeError as error:
@@ -278,8 +229,9 @@ class Qh3Engine:
             event = self._translate(queue.popleft())
             if event is not None:
                 yield event
-        if not self._is_over:
-            yield from self._acknowledged()
+        core = self._quic._core
+        if core is not None and not self._is_over:
+            yield from self._sending.acknowledged(core)
         self._look_for_the_end()
         if self._end is not None and self._closing_sent and not self._is_over:
             self._is_over = True
@@ -293,28 +245,11 @@ class Qh3Engine:
         return stream_id
 
     def send(self, stream_id: int, data: bytes | memoryview, *, end: bool) -> None:
-        sending = self._sending.get(stream_id)
-        if sending is None:
-            sending = self._sending[stream_id] = _Sending(stream_id)
-        if stream_id & UNIDIRECTIONAL:
-            if not sending.pieces and not sending.end:
-                self._bulk.append(sending)
-            if len(data):
-                sending.pieces.append(memoryview(data))
-            sending.end = sending.end or end
-            return
-        self._quic.send_stream_data(stream_id, data, end)
-        sending.fed += len(data)
-        sending.end = sending.is_ended = sending.end or end
+        self._sending.send(stream_id, data, end=end)
 
     def reset(self, stream_id: int, error_code: int) -> None:
-        sending = self._sending.pop(stream_id, None)
-        if sending is None or self._end is not None:
-            return
-        if sending in self._bulk:
-            self._bulk.remove(sending)
-        sending.pieces.clear()
-        self._quic.reset_stream(stream_id, error_code)
+        if self._sending.give_up(stream_id) and self._end is None:
+            self._quic.reset_stream(stream_id, error_code)
 
     def stop(self, stream_id: int, error_code: int) -> None:
         if self._end is None:
@@ -343,43 +278,6 @@ class Qh3Engine:
         if not self._is_held:
             self._drain_core()
 
-    def _feed(self, core: Any) -> None:
-        """Gives the core the next pieces of bulk streams, in turns."""
-        room = FED_BYTES - core.get_send_buffer_size() if self._bulk else 0
-        while room > 0 and self._bulk:
-            sending = self._bulk.popleft()
-            piece = memoryview(b"")
-            if sending.pieces:
-                piece = sending.pieces.popleft()
-                if len(piece) > PIECE_BYTES:
-                    sending.pieces.appendleft(piece[PIECE_BYTES:])
-                    piece = piece[:PIECE_BYTES]
-            is_last = sending.end and not sending.pieces
-            self._quic.send_stream_data(sending.stream_id, piece, is_last)
-            sending.fed += len(piece)
-            sending.is_ended = is_last
-            room -= len(piece)
-            if sending.pieces:
-                self._bulk.append(sending)
-
-    def _acknowledged(self) -> Iterator[Event]:
-        """The core does not say what was acknowledged, but how much is unsent and how much under
-        way: the rest was."""
-        core = self._quic._core
-        if core is None or not self._sending:
-            return
-        under_way = core.bytes_in_flight
-        open_streams = self._quic._created_local_stream_ids
-        for stream_id, sending in list(self._sending.items()):
-            if sending.is_ended and stream_id not in open_streams and not sending.pieces:
-                del self._sending[stream_id]
-                yield StreamAcknowledged(stream_id, sending.fed + 1, True)
-                continue
-            position = sending.fed - core.get_send_buffer_size(stream_id) - under_way
-            if position > sending.acknowledged:
-                sending.acknowledged = position
-                yield StreamAcknowledged(stream_id, position, False)
-
     def _translate(self, event: Any) -> Event | None:
         if isinstance(event, quic_events.StreamDataReceived):
             self._unconsumed += len(event.data)
@@ -389,9 +287,7 @@ class Qh3Engine:
         if isinstance(event, quic_events.StreamReset):
             return StreamWasReset(event.stream_id, event.error_code)
         if isinstance(event, quic_events.StopSendingReceived):
-            sending = self._sending.pop(event.stream_id, None)
-            if sending is not None and sending in self._bulk:
-                self._bulk.remove(sending)
+            self._sending.give_up(event.stream_id)
             return StreamWasStopped(event.stream_id, event.error_code)
         if isinstance(event, quic_events.ConnectionIdIssued):
             return ConnectionIdIssued(event.connection_id)
@@ -449,16 +345,8 @@ def client_engine(
     host: str, trust: Trust, options: TransportOptions, *, is_loopback: bool
 ) -> Qh3Engine:
     """An engine that has yet to `connect`."""
-    configuration = _configuration(options, is_client=True, is_loopback=is_loopback)
-    pinned = None
-    if isinstance(trust, PinnedKey):
-        pinned = trust.fingerprint
-        configuration.verify_mode = ssl.CERT_NONE
-    else:
-        configuration.verify_mode = ssl.CERT_REQUIRED
-        configuration.cafile = str(trust.path)
-        configuration.server_name = trust.server_name or host
-    return Qh3Engine(WideQuic(configuration=configuration), options, pinned)
+    pinned = trust.fingerprint if isinstance(trust, PinnedKey) else None
+    return Qh3Engine(client_quic(host, trust, options, is_loopback=is_loopback), options, pinned)
 
 
 def server_engine(
@@ -471,32 +359,11 @@ def server_engine(
 ) -> Qh3Engine:
     """An engine for a client's first datagram. `original_connection_id` is what the client first
     chose for the server, `retry_connection_id` what a Retry told it to use instead."""
-    configuration = _configuration(options, is_client=False, is_loopback=is_loopback)
-    chain = (identity.certificate, *identity.chain)
-    configuration.load_cert_chain(
-        b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain),
-        identity.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
-    quic = QuicConnection(
-        configuration=configuration,
-        original_destination_connection_id=original_connection_id,
-        retry_source_connection_id=retry_connection_id,
+    quic = server_quic(
+        identity,
+        options,
+        is_loopback=is_loopback,
+        original_connection_id=original_connection_id,
+        retry_connection_id=retry_connection_id,
     )
     return Qh3Engine(quic, options)
-
-
-def _configuration(
-    options: TransportOptions, *, is_client: bool, is_loopback: bool
-) -> QuicConfiguration:
-    most = options.largest_datagram_bytes(is_loopback=is_loopback)
-    return QuicConfiguration(
-        alpn_protocols=[ALPN],
-        connection_id_length=CONNECTION_ID_BYTES,
-        idle_timeout=options.idle_timeout_seconds,
-        is_client=is_client,
-        max_data=options.connection_window_bytes // 2,
-        max_stream_data=min(options.stream_window_bytes, options.connection_window_bytes // 2),
-        max_datagram_size=most if is_loopback else SMALLEST_DATAGRAM_BYTES,
-        probe_datagram_size=most > SMALLEST_DATAGRAM_BYTES,
-        active_connection_id_limit=CONNECTION_IDS,
-    )
