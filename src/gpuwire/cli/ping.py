@@ -66,6 +66,7 @@ def ping(
         "offload": {"state": path.offload.state, "reason": path.offload.reason},
         "bytes_sent": path.bytes_sent,
         "bytes_received": path.bytes_received,
+        "resumptions": path.resumptions,
         "devices": [{"index": each.index, "name": each.name} for each in lent],
     }
     if as_json:

@@ -57,6 +57,7 @@ def facts(info: DeviceInfo, state: str, stats: Stats, path: PathInfo) -> list[tu
         ),
         ("caches of them", _caches(stats)),
         ("waiting for", _count(stats.replies_pending, "reply", "replies")),
+        ("links lost", f"{stats.resumptions:,} and found again"),
     ]
     return found
 

@@ -88,7 +88,7 @@ class DeviceFacts:
 
     def __repr__(self) -> str:
         info = self.info
-        state = "" if self.ended is None else f"{self._state()}; "
+        state = "" if self._state() == "open" else f"{self._state()}; "
         return (
             f"Device('{info.name}' at {self.address}, index {info.index}, {info.backend}, "
             f"{info.kind}; {state}{summary(self.stats(), self.path)})"
@@ -101,7 +101,7 @@ class DeviceFacts:
 
     def _state(self) -> str:
         if self.ended is None:
-            return "open"
+            return "link lost, another is sought" if self._session.is_away else "open"
         return "closed" if self.closed else type(self.ended).__name__
 
     def _on_loop(self, function: Callable[[], T]) -> T:

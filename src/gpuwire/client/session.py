@@ -154,7 +154,8 @@ class Session:
         self._link = link
         self._admission = admission
         self._reopen = reopen
-        self._is_away = False
+        self.is_away = False
+        """Whether its link is lost and another is sought."""
         self.resumptions = 0
         """How often the session went on over another link."""
         self._loop = asyncio.get_running_loop()
@@ -363,6 +364,7 @@ class Session:
             baseline_bytes=savings.baseline_bytes,
             actual_bytes=savings.actual_bytes,
             replies_pending=len(self._pending),
+            resumptions=self.resumptions,
             rtt_seconds=path.rtt_seconds.smoothed,
             datagram_bytes=path.datagram_bytes,
             segmentation=path.offload,
@@ -391,7 +393,7 @@ class Session:
     async def _close(self) -> None:
         closed = DeviceClosed(f"the device {self.name} is closed; connect again")
         self.recorder.end(closed)
-        if self._is_away and self._running is not None:
+        if self.is_away and self._running is not None:
             self._running.cancel()
         elif self._ended is None:
             with suppress(GpuwireError, TimeoutError):
@@ -471,7 +473,7 @@ class Session:
         return can and self._closing is None
 
     def _link_lost(self, cause: LinkLost) -> None:
-        self._is_away = True
+        self.is_away = True
         self._writer.link_lost()
         self._logger.basic(f"session {self.id.hex()} lost its link, and seeks another: {cause}")
 
@@ -495,7 +497,7 @@ class Session:
     def _link_found(self, link: Link) -> None:
         assert link.welcome.resumed is not None
         self._link = link
-        self._is_away = False
+        self.is_away = False
         self.resumptions += 1
         self._reader.link_found(link)
         self._writer.link_found(link, link.welcome.resumed.uploads)
@@ -599,7 +601,7 @@ def _gone(error: SessionLost, session: Session) -> SessionLost:
         for found in gc.get_objects()
     )
     lost = SessionLost(
-        f"the session with {session.name} is lost: {error}. Gone with it are {arrays} arrays and "
+        f"the session with {session.name} is lost: {error}. Gone with it: {arrays} arrays, "
         f"{session.graphs_registered} op-graphs; connect again",
         tensors=arrays,
     )

@@ -83,6 +83,8 @@ class Stats:
     """… and what was sent for them: each graph once, then what changed from run to run."""
     replies_pending: int
     """Reads and syncs whose answer is yet to come."""
+    resumptions: int
+    """How often the session went on over another link."""
     rtt_seconds: float | None
     """The smoothed round trip as QUIC measures it; None before the first measurement."""
     datagram_bytes: int
