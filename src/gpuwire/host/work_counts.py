@@ -1,8 +1,8 @@
 """What a session's client is told of work that only the device host can count.
 
 The counts ride along with replies that go anyway, about 20 bytes where something has changed and
-nothing else: no task is sent for them and nobody waits. Made and compared in 2 µs a frame of
-replies.
+nothing else: no task is sent for them and nobody waits. A frame of replies takes 4 µs longer here,
+and 4 at the client, where there is something to tell.
 """
 
 from __future__ import annotations
