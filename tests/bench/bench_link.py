@@ -35,7 +35,7 @@ from report import Report
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import gpuwire as gw
-from gpuwire.transport import loop_factory
+from gpuwire.loops import loop_factory
 from servers import ServerProcess
 
 ECHOES = 200

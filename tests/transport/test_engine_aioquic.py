@@ -21,6 +21,7 @@ from gpuwire.transport.engine import (
     TerminationCause,
 )
 from gpuwire.transport.engine_aioquic_streams import HELD_PIECES
+from transport.conftest import CLIENT_ADDRESS, SERVER_ADDRESS
 
 MIB = 1 << 20
 Engines = Callable[..., Any]
@@ -281,3 +282,36 @@ def test_a_stream_in_too_many_pieces_ends_the_connection(engines: Engines) -> No
         for offset in range(2, MIB, 2):
             receiver.take(offset, b"x", False)
     assert len(receiver._held) <= HELD_PIECES
+
+
+def test_an_acknowledgement_travels_with_an_answer_that_comes_soon(engines: Engines) -> None:
+    pair = engines()
+    control = pair.client.open_stream(bidirectional=True)
+    pair.client.send(control, b"hello", end=False)
+    pair.settle()
+    pair.client.send(control, b"a question", end=False)
+    for data, _ in pair.client.datagrams_to_send(pair.now):
+        pair.server.receive([(data, CLIENT_ADDRESS)], pair.now)
+    for _ in range(6):
+        assert pair.server.datagrams_to_send(pair.now) == [], "an acknowledgement by itself"
+        pair.now += 0.001
+    pair.server.send(control, b"the answer", end=False)
+    assert len(pair.server.datagrams_to_send(pair.now)) == 1
+    pair.now += 0.02
+    assert pair.server.datagrams_to_send(pair.now) == [], "an acknowledgement by itself"
+
+
+def test_bulk_bytes_are_acknowledged_without_waiting_for_an_answer(engines: Engines) -> None:
+    pair = engines()
+    pair.settle()
+    control = pair.client.open_stream(bidirectional=True)
+    bulk = pair.client.open_stream(bidirectional=False)
+    for stream_id in (control, bulk):
+        pair.client.send(stream_id, b"bytes", end=False)
+        for data, _ in pair.client.datagrams_to_send(pair.now):
+            pair.server.receive([(data, CLIENT_ADDRESS)], pair.now)
+    pair.now += 0.001
+    back = [data for data, _ in pair.server.datagrams_to_send(pair.now)]
+    pair.client.receive([(data, SERVER_ADDRESS) for data in back], pair.now)
+    told = [e.stream_id for e in pair.client.events() if isinstance(e, StreamAcknowledged)]
+    assert sorted(told) == sorted((control, bulk))

@@ -71,8 +71,8 @@ def serve(
 
     Example: `gpuwire serve --port 4433 --device 0 --dashboard 8433`
     """
+    from gpuwire.loops import loop_factory
     from gpuwire.server import Server, run
-    from gpuwire.transport import loop_factory
 
     arguments: dict[str, Any] = {
         "host": host,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from gpuwire.client.waiting import ThreadReply
 from gpuwire.errors import DeviceClosed
-from gpuwire.transport import loop_factory
+from gpuwire.loops import loop_factory
 
 T = TypeVar("T")
 

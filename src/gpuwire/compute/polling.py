@@ -2,7 +2,7 @@
 
 wgpu 29's blocking poll holds a lock that every submit needs until the device is idle
 (gfx-rs/wgpu#9470), so a thread that blocked there would stop the stream. The poller's thread asks
-without blocking, in steps that grow with the wait, and only while somebody awaits something: an
+without blocking, in pauses that `Pace` knows, and only while somebody awaits something: an
 idle server has no thread awake. A thread that waits itself (`Completion.wait`) may block: the
 server is driven from one thread, and that one is waiting.
 """
@@ -21,14 +21,53 @@ from gpuwire.errors import DeviceLost, GpuwireError
 
 T = TypeVar("T")
 
-FIRST_STEP_SECONDS = 20e-6
-LAST_STEP_SECONDS = 500e-6
-STEP_GROWTH = 1.3
+FIRST_PAUSE_SECONDS = 20e-6
+FIRST_PAUSE_MOST_SECONDS = 200e-6
+"""After long waits a first pause is longer, but no longer than this: what comes may be short."""
+LAST_PAUSE_SECONDS = 500e-6
+PAUSE_GROWTH = 1.3
+NEAR = 0.85
+"""From this share of the usual time on, an end is looked for closely …"""
+FINEST = 40
+"""… in pauses of the usual time over this."""
 
 MAP_READ = 1
 MAP_WRITE = 2
 
 _Finish = Callable[[GpuwireError | None], None]
+
+
+class Pace:
+    """How long to pause between two questions.
+
+    Pauses grow with the wait, so that a long one costs few questions. Work mostly takes as long as
+    the work before it did: about then they are short.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._usual = 0.0
+        """Seconds that the last wait took."""
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def begin(self, now: float) -> None:
+        """A wait begins."""
+        self._began = now
+        self._pause = max(FIRST_PAUSE_SECONDS, min(self._usual / 4, FIRST_PAUSE_MOST_SECONDS))
+
+    def ended(self, now: float) -> None:
+        """What was waited for has ended, and the wait for what comes next begins."""
+        self._usual = now - self._began
+        self.begin(now)
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next question, after one in vain at `now`."""
+        waited, near = now - self._began, self._usual * NEAR
+        if near <= waited < self._usual / NEAR:
+            return min(max(FIRST_PAUSE_SECONDS, self._usual / FINEST), LAST_PAUSE_SECONDS)
+        pause = self._pause
+        self._pause = min(pause * PAUSE_GROWTH, LAST_PAUSE_SECONDS)
+        return max(FIRST_PAUSE_SECONDS, min(pause, near - waited)) if waited < near else pause
 
 
 class Poller:
@@ -73,7 +112,7 @@ class Poller:
             lib.wgpuDevicePoll(self._device.pointer, True, NULL)
             if not completion.done:
                 self._fail_if_lost()
-                time.sleep(FIRST_STEP_SECONDS)
+                time.sleep(FIRST_PAUSE_SECONDS)
 
     def poll(self) -> None:
         """Take in what has ended, without waiting: 1 µs."""
@@ -115,19 +154,20 @@ class Poller:
 
     def _run(self) -> None:
         pointer = self._device.pointer
+        pace = Pace()
         while True:
             self._wanted.wait()
             self._wanted.clear()
-            step = FIRST_STEP_SECONDS
+            pace.begin(time.monotonic())
             while self._waiting and not self._closed:
                 before = len(self._waiting)
                 lib.wgpuDevicePoll(pointer, False, NULL)
                 self._fail_if_lost()
+                now = time.monotonic()
                 if len(self._waiting) < before:
-                    step = FIRST_STEP_SECONDS
+                    pace.ended(now)
                     continue
-                time.sleep(step)
-                step = min(step * STEP_GROWTH, LAST_STEP_SECONDS)
+                time.sleep(pace.pause(now))
             if self._closed:
                 return
 

@@ -12,6 +12,7 @@ import sys
 
 from gpuwire.host.slots import SlotMemory
 from gpuwire.host.worker import Worker
+from gpuwire.loops import loop_factory
 
 PR_SET_PDEATHSIG = 1
 LOST_DEVICE = 3
@@ -28,7 +29,8 @@ def main() -> int:
     connected = socket.socket(fileno=arguments.channel)
     memory = SlotMemory(arguments.slots)
     os.close(arguments.slots)
-    failure = asyncio.run(_serve(connected, memory))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        failure = runner.run(_serve(connected, memory))
     return 0 if failure is None else LOST_DEVICE
 
 

@@ -38,10 +38,16 @@ class Channel(asyncio.Protocol):
         lost: Callable[[], None],
     ) -> Channel:
         """The channel over one end of a socket pair, which it owns from now on."""
+        channel = cls(handle, lost)
+        await channel.open(connected)
+        return channel
+
+    async def open(self, connected: socket.socket) -> None:
+        """Begins, over one end of a socket pair, which it owns from now on. The first message may
+        be handled before this returns."""
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_unix_connection(lambda: cls(handle, lost), sock=connected)
-        return channel
+        await loop.create_unix_connection(lambda: self, sock=connected)
 
     def send(self, message: ChannelMessage) -> None:
         """Sends it after everything sent before; does nothing once the channel is lost."""

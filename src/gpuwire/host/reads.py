@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 
@@ -57,6 +57,7 @@ class Reads:
         self._large: deque[Read] = deque()
         self._downloads: dict[RequestId, tuple[Download, asyncio.Task[None]]] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     @property
     def waiting(self) -> int:
@@ -97,6 +98,7 @@ class Reads:
             self._downloads[request][1].cancel()
 
     def close(self) -> None:
+        self._closed = True
         self._inline.clear()
         self._large.clear()
         for task in self._running:
@@ -110,18 +112,24 @@ class Reads:
                 bytes_read = self._device.read(read.value, read.stream)
             except GpuwireError as error:
                 bytes_read = Completion.failed(error)
-            self._run(self._answer(read, bytes_read))
+            self._answer_later(read, bytes_read)
 
-    async def _answer(self, read: Read, bytes_read: Completion[list[memoryview]]) -> None:
+    def _answer_later(self, read: Read, bytes_read: Completion[list[memoryview]]) -> None:
+        """A callback, no coroutine: a task costs a small reply two more turns of the loop."""
+        answer = partial(self._answer, read, bytes_read)
+        bytes_read.when_done(partial(_call_on, asyncio.get_running_loop(), answer))
+
+    def _answer(self, read: Read, bytes_read: Completion[list[memoryview]]) -> None:
+        self._window.reading -= read.value.type.nbytes
+        if self._closed:
+            return
         try:
-            (data,) = await bytes_read
+            (data,) = bytes_read.result()
         except GpuwireError as error:
             self._device.note(error)
             self._outlets.reply(Failed(read.request, to_record(error), 0))
         else:
             self._outlets.reply(TensorData(read.request, read.value.type, data))
-        finally:
-            self._window.reading -= read.value.type.nbytes
 
     def _begin_downloads(self) -> None:
         while self._large and len(self._downloads) < DOWNLOADS_AT_ONCE:
@@ -141,3 +149,12 @@ class Reads:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Has the loop call it, from any thread."""
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        # The loop was closed while the device worked: nobody is left to be told.
+        return

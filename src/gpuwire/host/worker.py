@@ -91,7 +91,8 @@ class Worker:
     async def run(self, connected: socket.socket) -> BaseException | None:
         """Serves the front at the other end of a socket pair. Returns the error that ended the
         device, or None."""
-        self._channel = await Channel.over(connected, self._take, self._ended.set)
+        self._channel = Channel(self._take, self._ended.set)
+        await self._channel.open(connected)
         await self._ended.wait()
         for number in tuple(self._sessions):
             self._end_session(number)

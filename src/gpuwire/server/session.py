@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES = 8 * 1024 * 1024
 """Task bytes that the host has not taken, or reply bytes that the link has not: above it the
 control stream is not read, and QUIC's flow control stops the client."""
+WRITTEN_STEP_BYTES = 256 * 1024
+"""The host is told in steps of this size how much of its replies has left, far below the window
+that it has of them: telling of each would wake it once more for each."""
 HARD_LIMIT_BYTES = 8 * HIGH_WATER_BYTES
 """Above the high water a client is still read, but not beyond this, where what is waited for comes
 on the same stream: acknowledgements of replies, and the tasks of uploads, whose unread bytes
@@ -118,6 +121,8 @@ class Session:
         """Replies that wait for a link, or for the client to acknowledge earlier ones."""
         self._number = 0
         self._tasks = 0
+        self._written = 0
+        """Bytes of replies that the transport took, and the host has not been told of."""
         self._earlier = (0, 0)
         """Bytes received and sent over links that are gone."""
 
@@ -345,8 +350,10 @@ class Session:
 
     def replies_written(self, size: int) -> None:
         """The transport took so many bytes of replies."""
-        if size:
-            self._host.send(RepliesWritten(self._number, size))
+        self._written += size
+        if self._written >= WRITTEN_STEP_BYTES:
+            self._host.send(RepliesWritten(self._number, self._written))
+            self._written = 0
         self._wake_reader()
 
     def _send_waiting_replies(self) -> None:

@@ -7,7 +7,6 @@ from gpuwire.transport.connecting import connect
 from gpuwire.transport.connection import Connection
 from gpuwire.transport.identity import IDENTITY_FILE, Identity
 from gpuwire.transport.listener import Listener, listen
-from gpuwire.transport.loops import loop_factory
 from gpuwire.transport.offload import OffloadInfo
 from gpuwire.transport.options import TransportOptions
 from gpuwire.transport.path import PathInfo, RoundTrip
@@ -33,6 +32,5 @@ __all__ = [
     "Trust",
     "connect",
     "listen",
-    "loop_factory",
     "make_token",
 ]

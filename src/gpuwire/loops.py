@@ -1,4 +1,5 @@
-"""The event loop that connections run in where gpuwire makes one: uvloop's if it is installed."""
+"""The event loop that ours run in, in programs and in processes of a server: uvloop's if it is
+installed."""
 
 from __future__ import annotations
 
