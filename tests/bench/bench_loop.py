@@ -1,0 +1,195 @@
+"""A training loop over a long link: what reading a value costs, waited for and not.
+
+    python tests/bench/bench_loop.py [--rounds N] [--steps N] [--rtt-ms MS] [--json PATH]
+
+A two-layer network is trained with a compiled step on a server in processes of its own. The *GPU
+time* of a step is that of the same loop, in the same run, over loopback without a relay and without
+a read: so many steps and one sync at the end, divided by their number; it is what the server and
+its adapter do at their own pace. Then the same through `tests/relay.py` in a process of its own,
+which holds each datagram back for half of the round trip:
+
+- without a read,
+- with a scalar read and waited for every ten steps: one round trip is to be paid for each,
+- with every step's scalar asked for by `copy_to_host_async` and looked at 64 steps later: the loop
+  is to wait for nothing.
+
+The sides take turns, and each ratio is of one turn. Beside them stands what an empty sync takes
+through the relay: the round trip as it is, with the relay's and our own share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+from report import Report
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import gpuwire as gw
+from gpuwire.transport import Ticket
+from servers import ServerProcess
+
+ROWS, INPUTS, HIDDEN, CLASSES = 256, 64, 128, 16
+EVERY = 10
+BEHIND = 64
+"""Steps after which a value asked for is looked at: many round trips' worth of short steps, and few
+enough that the program does not run far ahead."""
+
+
+@gw.compile
+def step(params: dict[str, gw.Array], x: gw.Array, target: gw.Array, rate: float) -> gw.Array:
+    hidden = gw.maximum(x @ params["w1"] + params["b1"], 0.0)
+    error = hidden @ params["w2"] - target
+    back = (error @ params["w2"].T) * gw.astype(hidden > 0.0, gw.float32)
+    params["w2"] -= rate * (hidden.T @ error)
+    params["w1"] -= rate * (x.T @ back)
+    params["b1"] -= rate * gw.sum(back, axis=0)
+    return gw.mean(error * error)
+
+
+class Training:
+    """The loop, on one device."""
+
+    def __init__(self, dev: gw.Device) -> None:
+        self.dev = dev
+        random = np.random.default_rng(0)
+
+        def normal(*shape: int) -> gw.Array:
+            return gw.asarray(random.normal(0, 0.1, shape).astype(np.float32), device=dev)
+
+        self.x, self.target = normal(ROWS, INPUTS), normal(ROWS, CLASSES)
+        self.params = {
+            "w1": normal(INPUTS, HIDDEN),
+            "b1": normal(HIDDEN),
+            "w2": normal(HIDDEN, CLASSES),
+        }
+        self.first = self.read_every(1, 1)
+
+    def next(self) -> gw.Array:
+        return step(self.params, self.x, self.target, 1e-3)
+
+    def read_every(self, steps: int, every: int) -> float:
+        """The last loss; one is read, and waited for, every so many steps."""
+        loss = 0.0
+        for number in range(1, steps + 1):
+            value = self.next()
+            if number % every == 0:
+                loss = float(value)
+        self.dev.sync()
+        return loss
+
+    def read_behind(self, steps: int) -> float:
+        """The last loss; each is asked for at once and looked at later."""
+        asked: deque[gw.Array] = deque()
+        loss = 0.0
+        for _ in range(steps):
+            value = self.next()
+            value.copy_to_host_async()
+            asked.append(value)
+            if len(asked) > BEHIND:
+                loss = float(asked.popleft())
+        while asked:
+            loss = float(asked.popleft())
+        return loss
+
+    def read_nothing(self, steps: int) -> None:
+        for _ in range(steps):
+            self.next()
+        self.dev.sync()
+
+    def empty_round_trip(self) -> float:
+        began = time.perf_counter()
+        self.dev.sync()
+        return time.perf_counter() - began
+
+
+@contextmanager
+def relayed(ticket: str, rtt_ms: float) -> Iterator[str]:
+    """The same server behind a relay in a process of its own."""
+    whole = Ticket.parse(ticket)
+    relay = Path(__file__).resolve().parents[1] / "relay.py"
+    command = [sys.executable, str(relay), f"127.0.0.1:{whole.port}"]
+    with subprocess.Popen(
+        [*command, "--delay-ms", str(rtt_ms / 2)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        port = child.stdout.readline().strip().rpartition(":")[2]
+        try:
+            yield ticket.replace(f":{whole.port}", f":{port}", 1)
+        finally:
+            child.kill()
+
+
+def per_step(work: Callable[[], object], steps: int) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) / steps * 1e3
+
+
+def measure(
+    report: Report, near: Training, far: Training, rounds: int, steps: int, rtt_ms: float
+) -> None:
+    sides: dict[str, Callable[[], object]] = {
+        "GPU time: loopback, nothing read": lambda: near.read_nothing(steps),
+        "through the relay, nothing read": lambda: far.read_nothing(steps),
+        f"through the relay, a scalar read every {EVERY} steps": lambda: far.read_every(
+            steps, EVERY
+        ),
+        "through the relay, every step by copy_to_host_async": lambda: far.read_behind(steps),
+    }
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for work in sides.values():
+        work()
+    for _ in range(rounds):
+        for name, work in sides.items():
+            found[name].append(per_step(work, steps))
+    for name, values in found.items():
+        report.add(name, values, "ms")
+    gpu, _, every, behind = found.values()
+    share = rtt_ms / EVERY
+    bound = [g + 1.2 * share for g in gpu]
+    report.add(f"GPU time + RTT/{EVERY} × 1.2", bound, "ms")
+    ratios = [e / b for e, b in zip(every, bound, strict=True)]
+    report.add(f"read every {EVERY}: over GPU time + RTT/{EVERY} × 1.2", ratios, "×", at_most=1)
+    paid = [(e - g) / share for e, g in zip(every, gpu, strict=True)]
+    report.add(f"read every {EVERY}: round trips paid for one read", paid, "", at_most=1.2)
+    ratios = [b / g for b, g in zip(behind, gpu, strict=True)]
+    report.add("copy_to_host_async: over GPU time", ratios, "×", at_most=1.2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--rtt-ms", type=float, default=30.0)
+    arguments, _ = parser.parse_known_args()
+    with ExitStack() as running:
+        directory = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        server = running.enter_context(ServerProcess(directory / "server"))
+        near = Training(running.enter_context(gw.connect(server.ticket)))
+        behind_relay = running.enter_context(relayed(server.ticket, arguments.rtt_ms))
+        far = Training(running.enter_context(gw.connect(behind_relay)))
+        assert near.first == far.first
+        report = Report(
+            f"a training loop on {near.dev.info.name}, {arguments.rtt_ms:g} ms round trip, "
+            f"{far.dev.link.engine}"
+        )
+        trips = [far.empty_round_trip() * 1e3 for _ in range(20)]
+        report.add("an empty sync through the relay", trips, "ms")
+        measure(report, near, far, arguments.rounds, arguments.steps, arguments.rtt_ms)
+        assert far.read_every(EVERY, EVERY) < far.first, "it does not learn"
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
