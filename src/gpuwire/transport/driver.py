@@ -16,7 +16,6 @@ from gpuwire.transport.engine import Datagram, Event, QuicEngine, Terminated
 from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
 
-
 SOON_SECONDS = 0.0005
 """A timer due so soon is looked at in each turn of the loop: one of the loop's own takes a whole
 millisecond. qh3's core paces every datagram, also the one that answers an echo: 1.3 ms became
