@@ -60,6 +60,8 @@ class Browser:
         os.close(answers)
         self._numbers = 0
         self._rest = b""
+        self._trace: list[dict[str, Any]] = []
+        self._is_traced = False
         self.console: list[str] = []
         """Errors and warnings of the page, its policy's breaches among them."""
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
@@ -122,6 +124,20 @@ class Browser:
         """A command to the page; its result."""
         return self._call(method, parameters or {}, self._session)
 
+    def start_trace(self, *categories: str) -> None:
+        """Notes what the browser does, until `trace`."""
+        self._trace = []
+        config = {"includedCategories": list(categories), "recordMode": "recordUntilFull"}
+        self._call("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": config})
+
+    def trace(self) -> list[dict[str, Any]]:
+        """What it has done since `start_trace`, as trace events."""
+        self._is_traced = False
+        self._call("Tracing.end", {})
+        while not self._is_traced:
+            self._note(self._message())
+        return self._trace
+
     def close(self) -> None:
         """Ends it with all of its processes."""
         os.close(self._commands)
@@ -173,6 +189,10 @@ class Browser:
         match message.get("method"):
             case "Runtime.exceptionThrown":
                 self.console.append(json.dumps(message["params"]["exceptionDetails"]))
+            case "Tracing.dataCollected":
+                self._trace += message["params"]["value"]
+            case "Tracing.tracingComplete":
+                self._is_traced = True
             case "Log.entryAdded":
                 entry = message["params"]["entry"]
                 self.console.append(f"{entry['level']}: {entry['text']} {entry.get('url', '')}")

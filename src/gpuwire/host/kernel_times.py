@@ -21,8 +21,8 @@ from gpuwire.errors import GpuwireError
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.snapshots import KernelSample, KernelSnapshot
 
-PAUSE_SECONDS = 0.25
-"""Between two that are timed: 0.15 % of a processor."""
+PAUSE_SECONDS = 0.5
+"""Between two that are timed: 0.1 % of a processor."""
 CLOSE_PAUSE_SECONDS = 0.01
 """The same while somebody watches closely: 3 %."""
 PASSED_OVER = 32

@@ -89,24 +89,25 @@ class HostWatch:
     def begin(self, session: int) -> float:
         """Work of a session is about to be run; the time, for `ran`."""
         self.kernels.session = session
-        return time.perf_counter()
+        return time.time()
 
     def ran(self, session: SessionWatch, work: Work, began: float) -> None:
         """Work was run, or has been queued to run."""
-        seconds = time.perf_counter() - began
-        self._add(session, seconds, self.summary(work.runnable.graph).name)
+        now = time.time()
+        summary = self._summaries.get(id(work.runnable.graph)) or self.summary(work.runnable.graph)
+        waited = now - session.arrived if session.arrived else -1.0
+        seconds = max(now - began, 0.0)
+        self.probe.add(now, waited, seconds, session.frame, session.number, summary.name)
 
     def came(self, session: SessionWatch, kind: str, type_: TensorType | None) -> None:
         """A task came that is no operation. While watched."""
         self._other[kind] += 1
         if self.probe.is_open:
             shape, nbytes = ("", 0) if type_ is None else (str(type_), type_.nbytes)
-            self._add(session, 0.0, EventName(kind, kind, shape, nbytes))
-
-    def _add(self, session: SessionWatch, seconds: float, name: EventName) -> None:
-        now = time.time()
-        waited = now - session.arrived if session.arrived else -1.0
-        self.probe.add(now, waited, seconds, session.frame, session.number, name)
+            now = time.time()
+            waited = now - session.arrived if session.arrived else -1.0
+            name = EventName(kind, kind, shape, nbytes)
+            self.probe.add(now, waited, 0.0, session.frame, session.number, name)
 
     # --- Asked by the front ---
 
