@@ -69,6 +69,23 @@ def test_a_kernel_writes_the_arrays_that_it_is_given_and_no_others(dev) -> None:
     np.testing.assert_array_equal(np.asarray(y), 2 + 4 * NUMBERS)
 
 
+def test_an_array_that_nothing_shares_is_written_where_it_lies(tmp_path: Path) -> None:
+    """There is room for the array and not for a copy of it."""
+    limit = "[server]\nmax_memory_bytes = 1048576\n"
+    with ServerProcess(tmp_path, config=limit) as server, gw.connect(server.ticket) as dev:
+        saxpy = dev.kernel(SAXPY)
+        x, y = gw.ones(16, device=dev), gw.zeros(200_000, dtype=gw.float32, device=dev)
+        for number in range(3):
+            saxpy(x, y, float(number), grid=16)
+        np.testing.assert_array_equal(np.asarray(y)[:16], 3)
+        sharing = gw.reshape(y, (2, 100_000))
+        saxpy(x, y, 1.0, grid=16)
+        np.testing.assert_array_equal(np.asarray(sharing)[0, :16], 3)
+        with pytest.raises(ExecutionError) as caught:
+            np.asarray(y)
+        assert isinstance(caught.value.__cause__, MemoryError)
+
+
 @pytest.mark.parametrize("graph_cache", [True, False])
 def test_kernels_and_operations_run_in_the_order_of_the_program(server_ticket, graph_cache) -> None:
     config = load_config(remote={"graph_cache": graph_cache})

@@ -21,7 +21,7 @@ from gpuwire.host.channel_messages import SessionBroken, UploadWanted
 from gpuwire.host.envelopes import unpack_error
 from gpuwire.ids import KernelId, LocationId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
-from gpuwire.ir.attributes import PermuteAttributes
+from gpuwire.ir.attributes import PermuteAttributes, ShapeAttributes
 from gpuwire.ir.tensors import TensorType
 from gpuwire.wire.device_tasks import LaunchKernel, RegisterKernel
 from gpuwire.wire.limits import DEFAULT_LIMITS
@@ -54,6 +54,7 @@ def launch(
     stream: int = 0,
     grid: tuple[int, int, int] = (1, 1, 1),
     params: bytes | None = None,
+    spent: int = 0,
 ) -> LaunchKernel:
     return LaunchKernel(
         StreamId(stream),
@@ -63,6 +64,7 @@ def launch(
         tuple(map(TensorId, outputs)),
         struct.pack("<f", factor) if params is None else params,
         LocationId(7),
+        spent,
     )
 
 
@@ -134,6 +136,76 @@ def test_memory_counts_and_comes_back(front, runner) -> None:
         front.tasks(session, drop(2, 3, 4), launch((1, 1), (5,)), drop(K))
         assert values(await front.read(session, 5)) == [2] * 4
         assert await front.end(session) == 32
+
+    runner.run(scenario())
+
+
+def test_a_spent_tensor_gives_its_memory_to_the_result(front, runner) -> None:
+    """Under a limit of two tensors there is no room for a copy."""
+
+    async def scenario() -> None:
+        session = front.open(memory=32)
+        front.tasks(session, kernel(), register(1, [1, 2, 3, 4]), register(2, [10] * 4))
+        for old, new in ((2, 3), (3, 4), (4, 5)):
+            front.tasks(session, launch((1, old), (new,), spent=1), drop(old))
+        assert values(await front.read(session, 5)) == [13, 16, 19, 22]
+        front.tasks(session, launch((1, 5), (6,)))
+        error = await front.failure(session, 6)
+        assert isinstance(error.__cause__, OutOfMemory)
+        assert await front.end(session) == 32
+
+    runner.run(scenario())
+
+
+def test_what_a_view_shows_stays_though_the_tensor_is_spent(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        row = ShapeAttributes((1, 4))
+        front.tasks(
+            session,
+            *(kernel(), register(1, [1] * 4), register(2, [10] * 4)),
+            operation("reshape", (2,), 3, row),
+            *(launch((1, 2), (4,), spent=1), drop(2)),
+        )
+        assert values(await front.read(session, 3)) == [10] * 4
+        assert values(await front.read(session, 4)) == [11] * 4
+        front.tasks(session, drop(4), launch((1, 3), (5,), spent=1))
+        assert values(await front.read(session, 5)) == [11] * 4, "the last holder of the memory"
+        await front.end(session)
+
+    runner.run(scenario())
+
+
+def test_work_that_waits_reads_a_spent_tensor_as_it_was(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        front.tasks(
+            session,
+            *(kernel(), register(1, [1] * 4), register(2, [10] * 4)),
+            register(3, None, F4, request=77),
+            operation("add", (2, 3), 4),
+            *(launch((1, 2), (5,), spent=1), drop(2)),
+        )
+        await front.message(UploadWanted)
+        assert values(await front.read(session, 5)) == [11] * 4
+        await front.put(session, 77, 0, np.full(4, 100, np.float32).tobytes())
+        assert values(await front.read(session, 4)) == [110] * 4
+        await front.end(session)
+
+    runner.run(scenario())
+
+
+def test_a_spent_tensor_that_is_read_too_is_read_as_it_was(front, runner) -> None:
+    async def scenario() -> None:
+        session = front.open()
+        shifting = SCALE.replace("* x[id.x]", "* x[3u - id.x]")
+        front.tasks(
+            session,
+            *(kernel(shifting), register(1, [1, 2, 3, 4])),
+            *(launch((1, 1), (2,), spent=1), drop(1)),
+        )
+        assert values(await front.read(session, 2)) == [5] * 4
+        await front.end(session)
 
     runner.run(scenario())
 

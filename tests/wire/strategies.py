@@ -239,7 +239,11 @@ device_tasks: st.SearchStrategy[DeviceTask] = st.one_of(
         st.lists(st.booleans(), max_size=6).map(tuple),
         st.integers(0, 1024),
     ),
-    st.builds(LaunchKernel, streams, kernels, grids, tensor_rows, tensor_rows, params, locations),
+    st.builds(
+        LaunchKernel,
+        *(streams, kernels, grids, tensor_rows, tensor_rows, params, locations),
+        st.integers(0, 7),
+    ),
     st.builds(BeginCapture, captures),
     st.builds(
         CaptureLaunch,

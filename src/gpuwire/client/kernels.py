@@ -213,14 +213,9 @@ class DirectLaunches:
     def launch(self, launch: Launch) -> None:
         """Records a launch; the arrays that it writes get new tensors."""
         self._make_room()
-        tensors = [array._tensor for array in launch.arrays]
-        results = self._session.recorder.launch(
-            self._stream, launch.kernel, launch.grid, tensors, launch.written, launch.params
+        self._session.recorder.launch(
+            self._stream, launch.kernel, launch.grid, launch.arrays, launch.written, launch.params
         )
-        made = iter(results)
-        for array, written in zip(launch.arrays, launch.written, strict=True):
-            if written:
-                array._tensor = next(made)
 
     def refused(self, error: GpuwireError) -> None:
         """Its caller is told, and nobody else."""

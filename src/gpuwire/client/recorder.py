@@ -19,6 +19,7 @@ from typing import Protocol
 
 from gpuwire.client.batch import Upload
 from gpuwire.client.capture_windows import CaptureWindows
+from gpuwire.client.kernel_launches import DeviceArray
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.pending import fresh
 from gpuwire.client.recorded_graphs import RecordedGraph, recorded_graph
@@ -32,6 +33,7 @@ from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.operations import OpDef, Operand
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.references import sole_holders
 from gpuwire.wire.device_tasks import Grid, LaunchKernel, ReplayCapture
 from gpuwire.wire.messages import (
     ReadTensor,
@@ -207,19 +209,26 @@ class Recorder:
         stream: StreamId,
         kernel: KernelId,
         grid: Grid,
-        tensors: Sequence[Tensor],
+        arrays: Sequence[DeviceArray],
         written: Sequence[bool],
         params: bytes,
-    ) -> list[Tensor]:
-        """Records a launch of a kernel; what it writes are tensors at once, of the types of those
-        that were given for it."""
-        types = [tensor.type for tensor, writes in zip(tensors, written, strict=True) if writes]
+    ) -> None:
+        """Records a launch of a kernel; the arrays that it writes are given new tensors at once, of
+        the same types. Old ones that nobody else holds go with the launch."""
+        targets = [array for array, writes in zip(arrays, written, strict=True) if writes]
         with self._recording():
-            ids = [TensorId(next(self._tensor_ids)) for _ in types]
-            given = tuple([tensor.id for tensor in tensors])
-            here = self._locations.here(2)
-            self._add(LaunchKernel(stream, kernel, grid, given, tuple(ids), params, here))
-        return [Tensor(id, type_, self) for id, type_ in zip(ids, types, strict=True)]
+            given = tuple([array._tensor.id for array in arrays])
+            old = tuple([array._tensor for array in targets])
+            ids = tuple([TensorId(next(self._tensor_ids)) for _ in targets])
+            made = [Tensor(id, tensor.type, self) for id, tensor in zip(ids, old, strict=True)]
+            _rename(targets, made)  # From here on nobody can come by an old one.
+            spent = sum(1 << number for number, alone in enumerate(sole_holders(old)) if alone)
+            try:
+                here = self._locations.here(2)
+                self._add(LaunchKernel(stream, kernel, grid, given, ids, params, here, spent))
+            except BaseException:
+                _rename(targets, old)
+                raise
 
     def replay(
         self,
@@ -443,3 +452,8 @@ _INSTEAD: dict[DType, tuple[DType, ...]] = {
 
 def _names(dtypes: frozenset[DType]) -> str:
     return ", ".join(dtype.name for dtype in dt.ALL_DTYPES if dtype in dtypes)
+
+
+def _rename(arrays: Sequence[DeviceArray], tensors: Sequence[Tensor]) -> None:
+    for array, tensor in zip(arrays, tensors, strict=True):
+        array._tensor = tensor

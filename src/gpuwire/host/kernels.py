@@ -1,14 +1,17 @@
 """The kernels that a user wrote: their table in one session, and their launches.
 
 A tensor never changes, so a kernel writes into copies of the tensors that it is given to write,
-and the copies are its results; one that is both read and written is read as it was. A launch waits
-for its tensors as operations do.
+and the copies are its results; one that is both read and written is read as it was. Where nobody
+can see the change, because the client is done with a tensor and nothing here holds it or its memory
+either, the kernel writes into the tensor's own memory. A launch waits for its tensors as operations
+do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpuwire.compute.handles import Binding
 from gpuwire.compute.launches import LaunchArguments
@@ -30,8 +33,11 @@ from gpuwire.ids import KernelId
 from gpuwire.ir.tensors import TensorType
 from gpuwire.kernels.kernel import Access, Kernel
 from gpuwire.lowering import Value
+from gpuwire.references import sole_holders
 from gpuwire.wire.device_tasks import LaunchKernel, RegisterKernel
 from gpuwire.wire.fields import breached
+
+T = TypeVar("T")
 
 MAX_KERNELS = 4096
 MAX_SOURCE_BYTES = 32 * 1024 * 1024
@@ -148,6 +154,9 @@ class Kernels:
                     what="kernel results",
                 )
             types = [tensor.type for tensor in self._written(found, inputs)]
+            for number, tensor_id in enumerate(self._written(found, task.tensors)):
+                if task.spent >> number & 1:
+                    dataflow.tensors.drop(tensor_id)
         except MalformedMessage:
             raise
         except GpuwireError as misfit:
@@ -197,7 +206,7 @@ class Kernels:
         finally:
             self._box.note(self._session)
 
-    def _written(self, found: UserKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _written(self, found: UserKernel, tensors: Sequence[T]) -> list[T]:
         pairs = zip(tensors, found.kernel.access, strict=True)
         return [tensor for tensor, access in pairs if access is not Access.READ]
 
@@ -218,11 +227,12 @@ class Kernels:
         dataflow.note_launched(stream)
         server = self._device.server
         try:
+            owned = sole_holders(inputs)  # First: a name for one of them would be a holder.
             results: list[Value] = []
             with self._device.allocating(stream):
                 bindings = [
-                    self._bind(found, access, tensor, results, stream.number)
-                    for tensor, access in zip(inputs, found.kernel.access, strict=True)
+                    self._bind(found, access, tensor, own, results, stream.number)
+                    for tensor, access, own in zip(inputs, found.kernel.access, owned, strict=True)
                 ]
             arguments = LaunchArguments(bindings, task.params)
             self.queue(found, task.grid, arguments, stream.number)
@@ -233,24 +243,53 @@ class Kernels:
             failure = failure_of(found.kernel.name, place, error)
             dataflow.fail_all(outputs, stream, failure, task.location)
             return
-        for output, value in zip(outputs, results, strict=True):
-            lease = Lease(dataflow.account, value.type.nbytes)
+        for output, value, old in zip(outputs, results, self._written(found, inputs), strict=True):
+            if value is old.value and old.lease is not None:
+                lease = old.lease
+            else:
+                lease = Lease(dataflow.account, value.type.nbytes)
             dataflow.settle(output, stream, value, lease)
 
     def _bind(
-        self, found: UserKernel, access: Access, tensor: Tensor, results: list[Value], stream: int
+        self,
+        found: UserKernel,
+        access: Access,
+        tensor: Tensor,
+        own: bool,
+        results: list[Value],
+        stream: int,
     ) -> Binding:
+        own = own and access is not Access.READ and _owns_memory(tensor)
         value = tensor.value
         assert value is not None
         size = value.type.nbytes
         self.check_size(found, value.type)
         if access is Access.READ:
             bound = self._device.lowering.contiguous(value, stream)
+        elif own:
+            bound = value
+            results.append(bound)
         else:
             self._dataflow.account.require(size + sum(one.type.nbytes for one in results))
             bound = own_copy(self._device, value, stream)
             results.append(bound)
         return Binding(bound.handle, 0, size)
+
+
+def _owns_memory(tensor: Tensor) -> bool:
+    """Whether a tensor that has no other holder fills memory that has none either: no view, no
+    captured graph, no work or read on its way."""
+    value = tensor.value
+    assert value is not None
+    if value.offset or not value.is_contiguous:
+        return False
+    del value
+    return all(
+        sole_holders(
+            (tensor.value, tensor.value.handle, tensor.value.handle.slice),  # type: ignore[union-attr]
+            holders=1,
+        )
+    )
 
 
 def failure_of(name: str, place: int | None, error: BaseException) -> ExecutionError:

@@ -48,7 +48,9 @@ def plain_device_task(task: DeviceTask) -> Plain:
             return (32, task.kernel, *names, task.workgroup_size, task.written, task.params_words)
         case LaunchKernel():
             tensors = (task.tensors, task.outputs)
-            return (33, task.stream, task.kernel, task.grid, *tensors, task.params, task.location)
+            spent = (task.spent,) if task.spent else ()
+            ends = (task.params, task.location, *spent)
+            return (33, task.stream, task.kernel, task.grid, *tensors, *ends)
         case BeginCapture():
             return (34, task.graph)
         case CaptureLaunch():
@@ -113,7 +115,7 @@ def _register_kernel(item: Plain, limits: WireLimits) -> RegisterKernel:
 
 
 def _launch_kernel(item: Plain, limits: WireLimits) -> LaunchKernel:
-    check.exactly(item, 8, "LaunchKernel")
+    check.exactly(item, 9 if len(item) == 9 else 8, "LaunchKernel")
     most = limits.max_kernel_buffers
     return LaunchKernel(
         _checked_stream(item[1]),
@@ -123,6 +125,7 @@ def _launch_kernel(item: Plain, limits: WireLimits) -> LaunchKernel:
         _checked_tensors(item[5], "kernel results", most),
         _checked_params(item[6], limits),
         _checked_location(item[7]),
+        check.integer(item[8], "spent tensors", 1, (1 << most) - 1) if len(item) == 9 else 0,
     )
 
 

@@ -38,8 +38,8 @@ class RegisterKernel:
 @dataclass(frozen=True, slots=True)
 class LaunchKernel:
     """Run a kernel over tensors, in the order of its bindings. A tensor never changes: each that
-    the kernel writes is copied first, and the copy becomes one of `outputs`. No reply; a failure
-    taints the outputs."""
+    the kernel writes is copied first, and the copy becomes one of `outputs`; but one that nobody
+    can read any more gives its memory to the output. No reply; a failure taints the outputs."""
 
     stream: StreamId
     kernel: KernelId
@@ -49,6 +49,8 @@ class LaunchKernel:
     """One for each buffer that is written."""
     params: bytes
     location: LocationId
+    spent: int = 0
+    """Bit n: the nth of the tensors that are written is named by no later task but its drop."""
 
 
 # --- Captured graphs -------------------------------------------------------------------------

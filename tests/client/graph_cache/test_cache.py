@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -455,7 +456,9 @@ def test_a_kernels_launch_and_a_mode_come_after_what_every_thread_recorded_befor
     z = program.op("add", program.op("negative", x, stream=1), y, stream=1)
     recorder = program.recorder
     kernel = recorder.new_id()
-    recorder.launch(StreamId(0), KernelId(kernel), (1, 1, 1), [y, z], [False, True], b"")
+    read, written = SimpleNamespace(_tensor=y), SimpleNamespace(_tensor=z)
+    recorder.launch(StreamId(0), KernelId(kernel), (1, 1, 1), [read, written], [False, True], b"")
+    del written
     recorder.drop(TensorId(kernel))
     w = program.op("negative", z)
     recorder.add(SetAllocationMode(StreamId(0), True))
