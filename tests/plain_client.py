@@ -18,6 +18,7 @@ from gpuwire.wire.framing import (
 )
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
+    AnnounceUpload,
     BulkHeader,
     Close,
     Heartbeat,
@@ -27,6 +28,7 @@ from gpuwire.wire.messages import (
     Reply,
     ReplyFrame,
     Task,
+    UploadFound,
     Welcome,
     WorkCounts,
 )
@@ -51,6 +53,7 @@ class PlainClient:
         self._welcomed = asyncio.Event()
         self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._downloads: dict[int, asyncio.Future[bytes]] = {}
+        self._found: dict[int, asyncio.Future[bool]] = {}
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._accept())]
 
     async def hello(self, hello: Hello) -> Welcome:
@@ -88,6 +91,13 @@ class PlainClient:
         stream = self.begin_upload(request, len(data))
         await stream.write(data)
         stream.finish()
+
+    async def announce(self, request: int, length: int, digest: bytes) -> bool:
+        """Announces an upload; whether the server has it. Raises what ended the session."""
+        self._found[request] = self._future()
+        message = AnnounceUpload(RequestId(request), length, digest)
+        self.control.writer.write_nowait(self.wire.send(message))
+        return await self._first(self._found[request])
 
     async def close(self) -> None:
         """Leaves in good order."""
@@ -142,6 +152,8 @@ class PlainClient:
                     if isinstance(reply, WorkCounts):
                         continue
                     self._replies.setdefault(reply.request, self._future()).set_result(reply)
+            case UploadFound(request, found):
+                self._found[request].set_result(found)
             case Heartbeat(number):
                 self.heartbeats += 1
                 if self.answers_heartbeats:

@@ -85,7 +85,7 @@ class UploadCache:
             found = await asyncio.to_thread(open_directory, self._directory)
         except OSError as error:
             self.disk.limit_bytes = 0
-            self._trouble(f"uploads are not kept on disk: {error}")
+            self.file_failed(error)
             return
         for name, size in found:  # What was used least lately first: it goes if the bound is less.
             if self.disk.reserve(size):
@@ -185,7 +185,7 @@ class UploadCache:
 
     def file_failed(self, error: OSError) -> None:
         """Says once what is wrong with the disk."""
-        self._trouble(f"an upload is not kept on disk: {error}")
+        self._trouble(f"uploads are not kept in {self._directory}: {error.strerror or error}")
 
     def refuse(self, key: UploadKey) -> None:
         """Bytes came that are not what was announced."""
@@ -211,7 +211,7 @@ class UploadCache:
         try:
             file = await asyncio.shield(opening)
         except OSError as error:
-            self._trouble(f"an upload that was kept on disk cannot be read: {error}")
+            self._trouble(f"kept uploads cannot be read: {error.strerror or error}")
             file = None
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
@@ -238,7 +238,7 @@ class UploadCache:
         try:
             await asyncio.to_thread(path.unlink, missing_ok=True)
         except OSError as error:
-            self._trouble(f"an upload that was kept on disk cannot be removed: {error}")
+            self._trouble(f"kept uploads cannot be removed: {error.strerror or error}")
 
     def _trouble(self, line: str) -> None:
         if line != self._last_trouble:
