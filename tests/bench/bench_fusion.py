@@ -71,7 +71,7 @@ class Bench:
 
     def run(self, graph: OpGraph, inputs: list[Value], *, fuse: bool) -> Callable[[], object]:
         lowering = self.machine.lowering if fuse else self.plain
-        scalars = [Scalar(0.5, dt.float32)]
+        scalars = (Scalar(0.5, dt.float32),)
         return lambda: lowering.execute(graph, inputs, scalars, 0)
 
     def seconds(self, work: Callable[[], object]) -> list[float]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpuwire.compute.memory.manager import KIB, MIB, AllocationMode, MemoryManager
 from gpuwire.compute.memory.pages import Page
-from gpuwire.compute.memory.pools import SlicedPool
 from gpuwire.compute.memory.report import PoolKind
+from gpuwire.compute.memory.sliced_pool import SlicedPool
 from gpuwire.config import LoggerConfig, MemoryConfig
 from gpuwire.errors import ArgumentError, OutOfMemory
 from gpuwire.telemetry.logs import disabled_logger, open_logger

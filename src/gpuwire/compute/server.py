@@ -1,6 +1,8 @@
 """WgpuServer: the compute server's front, one for each device.
 
 Driven from one thread. Every method states what it does; the work is in the files beside this one.
+Memory, communication, profiling and captured graphs have faces of their own (`faces`), which this
+class inherits.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from gpuwire.compute.capture import Captures
 from gpuwire.compute.collectives import Collectives
 from gpuwire.compute.completion import Completion
 from gpuwire.compute.exchange import CommunicationOptions
+from gpuwire.compute.faces.communication import CommunicationFace
+from gpuwire.compute.faces.graphs import GraphFace
+from gpuwire.compute.faces.memory import MemoryFace
+from gpuwire.compute.faces.profiling import ProfilingFace
 from gpuwire.compute.handles import Binding, CopyDescriptor, Handle
 from gpuwire.compute.indirect import IndirectCounts
 from gpuwire.compute.launch_scope import Claim, LaunchScope
 from gpuwire.compute.launcher import Launcher
 from gpuwire.compute.launches import LaunchArguments, LaunchMode, LaunchObserver, WorkgroupCount
-from gpuwire.compute.memory.manager import AllocationMode, MemoryManager
-from gpuwire.compute.memory.report import MemoryReport, added_up
+from gpuwire.compute.memory.manager import MemoryManager
 from gpuwire.compute.native import NativeDevice, NativeError
 from gpuwire.compute.polling import Poller
 from gpuwire.compute.programs import Programs
@@ -31,7 +36,6 @@ from gpuwire.compute.properties import (
     TimingMethod,
 )
 from gpuwire.compute.readbacks import Readbacks
-from gpuwire.compute.reductions import Reduction
 from gpuwire.compute.resources import Resource
 from gpuwire.compute.scheduler import Scheduler
 from gpuwire.compute.sequence_launcher import SequenceLauncher
@@ -43,15 +47,12 @@ from gpuwire.compute.taint import detached
 from gpuwire.compute.timings import Timings
 from gpuwire.compute.transfers import Transfers, WriteData
 from gpuwire.compute.uniforms import Uniforms
-from gpuwire.compute.uploads import Staging, Uploads
+from gpuwire.compute.uploads import Uploads
 from gpuwire.config import CudaMemoryConfig, MemoryConfig, StreamingConfig
 from gpuwire.errors import (
-    ArgumentError,
-    CaptureError,
     DeviceLost,
     ExecutionError,
     GpuwireError,
-    UnsupportedIo,
 )
 from gpuwire.kernels.kernel import Kernel
 from gpuwire.telemetry.logs import Logger, open_logger
@@ -59,7 +60,7 @@ from gpuwire.telemetry.logs import Logger, open_logger
 DEFAULT_TASKS_MAX = 64
 
 
-class WgpuServer:
+class WgpuServer(MemoryFace, CommunicationFace, ProfilingFace, GraphFace):
     """One wgpu device with its kernels, buffers and streams."""
 
     def __init__(
@@ -217,66 +218,6 @@ class WgpuServer:
         """The server's logger."""
         return self._utilities.logger
 
-    # --- Memory -------------------------------------------------------------------------------
-
-    def initialize_memory(self, memory: Handle, size: int, stream_id: int = 0) -> None:
-        """Bind `memory` to a fresh slice of `size` bytes. Padding up to a multiple of the storage
-        alignment, at least 32, is the handle's own. Reading bytes that were never written is an
-        error. Raises ArgumentError for a size below 1, OutOfMemory where there is no room.
-        """
-        memory.slice = self._scheduler.stream(stream_id).memory.allocate(size)
-
-    def staging(self, sizes: Sequence[int], stream_id: int = 0) -> list[Staging]:
-        """Host memory to fill and to hand to `write` without one more copy. Raises ArgumentError
-        for a size below 1, UnsupportedIo for one that the adapter cannot map, OutOfMemory."""
-        most = self._memory_properties.max_buffer
-        for size in sizes:
-            if size < 1:
-                raise ArgumentError(f"staging memory of {size} bytes: at least 1 is needed")
-            if size > most:
-                raise UnsupportedIo(
-                    f"staging memory of {size} bytes: the adapter maps at most {most} at once; "
-                    "write it in parts"
-                )
-        self._scheduler.stream(stream_id)
-        return [self._uploads.staging(size) for size in sizes]
-
-    def memory_report(self, stream_id: int = 0) -> MemoryReport:
-        """The pools of the stream, in the order in which they are tried, then the pools that all
-        streams share: uploads, readbacks, uniforms."""
-        own = self._scheduler.stream(stream_id).memory.report()
-        shared = (
-            self._uploads.pool.report(),
-            self._readbacks.pool.report(),
-            self._uniforms.report(),
-        )
-        return MemoryReport.of((*own.pools, *shared))
-
-    def memory_overview(self) -> MemoryReport:
-        """As `memory_report`, over all streams: pools of one name are added up."""
-        own = [pool for stream in self._scheduler for pool in stream.memory.report().pools]
-        shared = (
-            self._uploads.pool.report(),
-            self._readbacks.pool.report(),
-            self._uniforms.report(),
-        )
-        return MemoryReport.of(added_up((*own, *shared)))
-
-    def memory_cleanup(self, stream_id: int = 0) -> int:
-        """Give back what nothing holds, of this stream and of the shared pools; bytes given back.
-        Work on its way is not waited for: what it uses goes back at a later cleanup."""
-        stream = self._scheduler.stream(stream_id)
-        stream.submit()
-        self._poller.poll()
-        self._sequences.clear()
-        returned = stream.memory.cleanup() + self._give_back_shared()
-        self._scheduler.forget_idle(stream)
-        return returned
-
-    def allocation_mode(self, mode: AllocationMode, stream_id: int = 0) -> None:
-        """Whether the stream's allocations are by size or kept in buckets of exact sizes."""
-        self._scheduler.stream(stream_id).memory.mode = mode
-
     # --- Work ---------------------------------------------------------------------------------
 
     def write(self, writes: Sequence[tuple[CopyDescriptor, WriteData]], stream_id: int = 0) -> None:
@@ -425,126 +366,7 @@ class WgpuServer:
         self._scheduler.stream(stream_id).submit()
         return Resource(used, start, binding.size)
 
-    # --- Communication ------------------------------------------------------------------------
-    #
-    # Every device of a group calls the same collectives in the same order. With `wait` a call
-    # returns when its result is queued for writing; without, the result does not exist before
-    # `sync_collective`, and reading it sooner is an error. A device that does not come is a
-    # CollectiveError with its id after the deadline; so is one whose own work failed before.
-
-    def comm_init(self, device_ids: Sequence[int]) -> None:
-        """Meet the other devices of a group. Blocks until all have come."""
-        self._collectives.init(device_ids)
-
-    def sync_collective(self, stream_id: int = 0) -> None:
-        """End the stream's collectives and queue what they brought. Raises the first failure."""
-        self._collectives.finish(self._scheduler.stream(stream_id))
-
-    def all_reduce(
-        self,
-        src: CopyDescriptor,
-        dst: CopyDescriptor,
-        reduction: Reduction,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-        *,
-        dtype: str,
-    ) -> None:
-        """The reduction over all devices' `src`, the same bits in each one's `dst`. `dtype` is
-        NumPy's name. Raises ArgumentError for one that has no such reduction."""
-        stream = self._collective_stream("all_reduce", stream_id)
-        self._collectives.all_reduce(src, dst, reduction, dtype, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def reduce_scatter(
-        self,
-        src: CopyDescriptor,
-        dst: CopyDescriptor,
-        reduction: Reduction,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-        *,
-        dtype: str,
-    ) -> None:
-        """Each device gets its part, in the order of `device_ids`, of the reduction."""
-        stream = self._collective_stream("reduce_scatter", stream_id)
-        self._collectives.reduce_scatter(src, dst, reduction, dtype, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def all_gather(
-        self,
-        src: CopyDescriptor,
-        dst: CopyDescriptor,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-    ) -> None:
-        """Every device's `src`, one after the other in the order of `device_ids`."""
-        stream = self._collective_stream("all_gather", stream_id)
-        self._collectives.all_gather(src, dst, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def all_to_all(
-        self,
-        src: CopyDescriptor,
-        dst: CopyDescriptor,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-    ) -> None:
-        """The n-th part of `src` goes to the n-th device; `dst` holds what came from each."""
-        stream = self._collective_stream("all_to_all", stream_id)
-        self._collectives.all_to_all(src, dst, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def broadcast(
-        self,
-        tensor: CopyDescriptor,
-        root: int,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-    ) -> None:
-        """Device `root`'s tensor in everyone's."""
-        stream = self._collective_stream("broadcast", stream_id)
-        self._collectives.broadcast(tensor, root, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def send(
-        self,
-        src: CopyDescriptor,
-        peer: int,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-    ) -> None:
-        """Hand a tensor to one other device, which calls `recv`."""
-        stream = self._collective_stream("send", stream_id)
-        self._collectives.send(src, peer, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def recv(
-        self,
-        dst: CopyDescriptor,
-        peer: int,
-        stream_id: int,
-        device_ids: Sequence[int],
-        wait: bool = True,
-    ) -> None:
-        """Take a tensor of the same size from one other device, which calls `send`."""
-        stream = self._collective_stream("recv", stream_id)
-        self._collectives.recv(dst, peer, stream, device_ids)
-        self._end_collective(stream, wait)
-
-    def _collective_stream(self, name: str, stream_id: int) -> Stream:
-        self._captures.refuse(stream_id, name)
-        return self._scheduler.stream(stream_id)
-
-    def _end_collective(self, stream: Stream, wait: bool) -> None:
-        if wait:
-            self._collectives.finish(stream)
+    # --- Its life -----------------------------------------------------------------------------
 
     def stream_ids(self) -> tuple[int, ...]:
         """The logical streams that are alive."""
@@ -585,76 +407,6 @@ class WgpuServer:
     def __del__(self) -> None:
         if hasattr(self, "_collectives"):
             self.close()
-
-    # --- Profiling ----------------------------------------------------------------------------
-
-    def start_profile(self, stream_id: int = 0) -> int:
-        """Open a window on the stream's time; its token. Windows nest and overlap."""
-        self._captures.refuse(stream_id, "start_profile")
-        return self._timings.start(self._scheduler.stream(stream_id))
-
-    def start_profile_at_launch(self, stream_id: int = 0) -> int:
-        """A window that opens where the stream's next launch begins."""
-        self._captures.refuse(stream_id, "start_profile_at_launch")
-        return self._timings.start_at_launch(self._scheduler.stream(stream_id))
-
-    def end_profile(self, stream_id: int, token: int) -> Completion[float]:
-        """Close a window; its seconds, known once its work has ended on the device.
-
-        They are the device's own where `timing_method` says so, else the time between the ends
-        of the work before and within. The completion raises ExecutionError, caused by the first
-        failure, if work in the window failed. Raises ArgumentError for a token that is not open.
-        """
-        self._captures.refuse(stream_id, "end_profile")
-        return self._timings.end(self._scheduler.stream(stream_id), token)
-
-    def abandon_profile(self, stream_id: int, token: int) -> None:
-        """Drop a window that will never be ended. Raises ArgumentError if it is not open."""
-        self._timings.abandon(self._scheduler.stream(stream_id), token)
-
-    # --- Captured graphs ----------------------------------------------------------------------
-
-    def graph_prepare(self, stream_id: int = 0) -> None:
-        """Arm the stream for a capture: what is launched until `begin_capture` runs as ever, and
-        fills pools and caches with what the graph will need. Raises CaptureError in a window."""
-        self._captures.prepare(stream_id)
-
-    def begin_capture(self, stream_id: int = 0) -> None:
-        """From here on the stream's launches are recorded and not run. Raises CaptureError if the
-        stream is not armed."""
-        self._captures.begin(stream_id)
-
-    def end_capture(self, stream_id: int = 0) -> int:
-        """The id of the graph of all launches since `begin_capture`.
-
-        Raises CaptureError if there was no window, or if anything in it failed or could not be
-        captured; that is its cause.
-        """
-        return self._captures.end(stream_id)
-
-    def replay(self, graph_id: int, stream_id: int = 0) -> None:
-        """Queue a graph's launches, in order with the stream's other work. They read what their
-        buffers hold then. An id that is gone is an error at the stream's next sync."""
-        self._captures.refuse(stream_id, "replay")
-        stream = self._scheduler.stream(stream_id)
-        try:
-            graph = self._captures.graph(graph_id)
-        except CaptureError as error:
-            stream.late_errors.append(error)
-            return
-        effects = graph.effects
-        if self._scope.enter(stream, effects.reads, effects.updates, effects.writes):
-            graph.encode(stream)
-            self._scope.leave(stream, effects.writes)
-            self._scheduler.replayed(stream)
-
-    def graph_destroy(self, graph_id: int, stream_id: int = 0) -> None:
-        """Let go of a graph and of all that it pins; a replay on its way is not disturbed. An id
-        that is gone is an error at the stream's next sync."""
-        try:
-            self._captures.destroy(graph_id)
-        except CaptureError as error:
-            self._scheduler.stream(stream_id).late_errors.append(error)
 
     # --- What the launch scope borrows --------------------------------------------------------
 
@@ -697,20 +449,3 @@ class WgpuServer:
         )
         self._scope.failed_batches[batch] = failure
         self.on_failure(stream, failure.error)
-
-    def _give_back_everything(self) -> int:
-        self._poller.wait_for_work()
-        self._sequences.clear()
-        returned = sum(stream.memory.cleanup() for stream in self._scheduler)
-        return returned + self._give_back_shared()
-
-    def _bytes_in_use(self) -> int:
-        return sum(stream.memory.report().bytes_in_use for stream in self._scheduler)
-
-    def _give_back_shared(self) -> int:
-        return (
-            self._uploads.pool.cleanup()
-            + self._readbacks.pool.cleanup()
-            + self._uniforms.cleanup()
-            + self._indirect.cleanup()
-        )

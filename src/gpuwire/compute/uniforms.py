@@ -6,8 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from gpuwire.compute.memory.pages import Block
-from gpuwire.compute.memory.pools import SlicedPool
 from gpuwire.compute.memory.report import PoolReport
+from gpuwire.compute.memory.sliced_pool import SlicedPool
 from gpuwire.compute.native import NativeDevice, Pointer, Usage, ffi, lib
 from gpuwire.compute.storage import Storage
 from gpuwire.compute.streams import Stream

@@ -8,8 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpuwire.compute.memory.pages import Block, PageSource
-from gpuwire.compute.memory.pools import DirectPool, PersistentPool, Pool, SlicedPool
+from gpuwire.compute.memory.pools import DirectPool, PersistentPool, Pool
 from gpuwire.compute.memory.report import MemoryReport
+from gpuwire.compute.memory.sliced_pool import SlicedPool
 from gpuwire.compute.memory.slices import Released, Slice
 from gpuwire.compute.taint import NEVER_WRITTEN
 from gpuwire.config import MemoryConfig
