@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import pty
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuwire.client.progress import Waits, find_bar
+from gpuwire.client.progress import AsyncWaits, Waits, find_bar
 from gpuwire.client.progress_bars import NotebookBar, TerminalBar, how_far
 from gpuwire.client.transfers import Transfer
 from gpuwire.client.waiting import ThreadReply
@@ -129,6 +130,53 @@ def test_only_the_main_thread_shows_its_waits() -> None:
     thread.join()
     assert answers == [1]
     assert screen.shown == []
+
+
+class AsyncScreen(Screen):
+    """The same for what an asyncio program awaits."""
+
+    def __init__(self, reply: asyncio.Future[Any], looks: int) -> None:
+        super().__init__(reply, looks)  # type: ignore[arg-type]
+
+
+def test_an_asyncio_program_sees_its_long_awaits_and_goes_on_meanwhile() -> None:
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[str] = loop.create_future()
+        transfer = Transfer(8 * MIB)
+        transfer.moved(2 * MIB)
+        screen = AsyncScreen(reply, looks=3)
+        shows = AsyncWaits("box:4433", lambda: 0, lambda: screen)
+
+        async def other() -> None:
+            with shows.shown("read from"):
+                await reply
+
+        another = asyncio.create_task(other())
+        with shows.shown("upload to", transfer):
+            assert await reply == "answer"
+        await another
+        assert screen.shown == [("upload to box:4433", 2 * MIB, 8 * MIB)] * 3, "one at a time"
+        assert not screen.is_open
+        for _ in range(2):
+            with shows.shown("sync"):
+                await asyncio.sleep(0)
+        assert len(screen.shown) == 3, "a short one is not shown"
+
+    asyncio.run(check())
+
+
+def test_an_await_that_is_given_up_leaves_no_bar() -> None:
+    async def check() -> None:
+        reply: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        screen = AsyncScreen(reply, looks=99)
+        shows = AsyncWaits("box:4433", lambda: 1, lambda: screen)
+        with pytest.raises(TimeoutError), shows.shown("sync"):
+            await asyncio.wait_for(reply, 0.8)
+        assert "1 new op-graph" in screen.shown[0][0]
+        assert not screen.is_open
+
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize(

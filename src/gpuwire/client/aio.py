@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,9 +13,11 @@ from gpuwire.client.device_face import AsyncFace
 from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.pending import HostArray
+from gpuwire.client.progress import AsyncWaits
 from gpuwire.client.recorded_graphs import RecordedGraph
 from gpuwire.client.session import Session, open_session, timed_out
 from gpuwire.client.tensor import Tensor
+from gpuwire.client.transfers import Transfer
 from gpuwire.config import Config, load_config, ticket_from_environment
 from gpuwire.errors import BacklogFull
 from gpuwire.ids import StreamId
@@ -88,7 +91,12 @@ class Connecting:
         remote = (self._config or load_config()).remote
         session = await open_session(Ticket.parse(text), self._index, remote, self._authority)
         kind = AsyncDevice if session.tracing is None else _traced_device()
-        return kind(session, remote.request_timeout_seconds, local)
+        return kind(
+            session,
+            remote.request_timeout_seconds,
+            local,
+            shows_progress=remote.progress == "auto",
+        )
 
 
 def _traced_device() -> type[AsyncDevice]:
@@ -106,12 +114,22 @@ class AsyncDevice(AsyncFace):
     """
 
     def __init__(
-        self, session: Session, request_timeout: float | None, local: LocalServer | None
+        self,
+        session: Session,
+        request_timeout: float | None,
+        local: LocalServer | None,
+        *,
+        shows_progress: bool = False,
     ) -> None:
         """Use `connect`."""
         super().__init__(session)
         self._request_timeout = request_timeout
         self._local = local
+        self._waits = (
+            AsyncWaits(session.address, lambda: session.graphs_registered)
+            if shows_progress
+            else None
+        )
 
     def record(
         self, definition: OpDef, inputs: Sequence[Tensor | Scalar], attributes: Attributes
@@ -148,8 +166,10 @@ class AsyncDevice(AsyncFace):
         """As `upload`, sent from where the array lies: do not change it until this returns, which
         it does when the server's machine has all of it."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        tensor = self._session.upload(_STREAM, array, sent)
-        await sent
+        transfer = Transfer(array.nbytes)
+        tensor = self._session.upload(_STREAM, array, sent, transfer)
+        with self._shown("upload to", transfer):
+            await sent
         return tensor
 
     async def read(self, tensor: Tensor) -> HostArray:
@@ -159,8 +179,9 @@ class AsyncDevice(AsyncFace):
             await self._answer(copy.arrival(), "read")
             return copy.values()
         reply: asyncio.Future[HostArray] = asyncio.get_running_loop().create_future()
-        self._session.read(_STREAM, tensor, reply)
-        array: HostArray = await self._answer(reply, "read")
+        transfer = Transfer(tensor.type.nbytes)
+        self._session.read(_STREAM, tensor, reply, transfer)
+        array: HostArray = await self._answer(reply, "read", transfer)
         return array
 
     def copy_to_host_async(self, tensor: Tensor) -> None:
@@ -206,10 +227,17 @@ class AsyncDevice(AsyncFace):
         if self._session.held_bytes > HELD_BYTES_MAX:
             raise _backlog_full(self._session.held_bytes)
 
-    async def _answer(self, reply: Awaitable[Any], what: str) -> Any:
+    def _shown(self, what: str, transfer: Transfer | None) -> AbstractContextManager[None]:
+        """A wait that is shown once it takes long."""
+        return nullcontext() if self._waits is None else self._waits.shown(what, transfer)
+
+    async def _answer(
+        self, reply: Awaitable[Any], what: str, transfer: Transfer | None = None
+    ) -> Any:
         try:
             async with asyncio.timeout(self._request_timeout) as deadline:
-                return await reply
+                with self._shown("read from", transfer):
+                    return await reply
         except TimeoutError as error:
             if not deadline.expired() or self._request_timeout is None:
                 raise

@@ -106,7 +106,7 @@ async def open_session(
         config,
         logger,
         address_of(ticket),
-        lambda: watch(ticket, config, authority),
+        lambda: watch(ticket, config, authority, closely=True),
         lambda resumption, seconds: reopen_link(ticket, resumption, config, seconds, authority),
         None if tracer is None else _tracing(tracer, admission),
     )
