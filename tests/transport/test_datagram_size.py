@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -210,55 +207,3 @@ def test_loss_reordering_and_duplication_change_nothing_but_the_time(
         assert client.connection.path.datagram_bytes > 1_200, "ordinary loss is no black hole"
 
     run(through_a_relay(identity, serve, rough, scenario))
-
-
-# --- A real interface with a small MTU --------------------------------------------------------
-
-IN_A_NAMESPACE = """
-import asyncio, hashlib
-from gpuwire.transport import *
-async def handler(connection):
-    control = await connection.accept_control()
-    while True:
-        stream = await connection.accept_bulk()
-        digest = hashlib.sha256()
-        while data := await stream.read(1 << 20):
-            digest.update(data)
-        await control.writer.write(digest.digest())
-async def main():
-    identity = Identity.create()
-    options = TransportOptions(segmentation_offload=True)
-    listener = await listen("10.77.0.1", 0, identity, handler, options)
-    link = await connect("10.77.0.1", listener.port, PinnedKey(identity.fingerprint), options)
-    control = await link.open_control()
-    await control.writer.write(b"open")
-    for _ in range(20):
-        stream = link.open_bulk()
-        await stream.write(bytes(300_000))
-        stream.finish()
-        assert await control.reader.readexactly(32) == hashlib.sha256(bytes(300_000)).digest()
-    print(link.path.datagram_bytes)
-    link.close()
-    await listener.close()
-asyncio.run(main())
-"""
-
-
-def test_an_interface_with_a_small_mtu_is_respected() -> None:
-    """In a network namespace with an interface of 1,400 bytes, where this process may make one; the
-    relay's tests above cover the rest."""
-    unshare = shutil.which("unshare")
-    ip = shutil.which("ip")
-    if unshare is None or ip is None:
-        return
-    setup = (
-        f"{ip} link set lo mtu 1400 up && {ip} addr add 10.77.0.1/24 dev lo && "
-        f'exec {sys.executable} -c "$0"'
-    )
-    command = [unshare, "--net", "--map-root-user", "sh", "-c", setup, IN_A_NAMESPACE]
-    probe = subprocess.run([*command[:3], "true"], capture_output=True, check=False)
-    if probe.returncode:
-        return
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert 1_200 <= int(done.stdout) <= 1_372

@@ -31,6 +31,9 @@ DEFAULT_OPTIONS = TransportOptions()
 ATTEMPT_DELAY_SECONDS = 0.25
 """How long an address is waited for before the next is tried beside it (RFC 8305 section 5)."""
 
+ROUTE_SECONDS = 1.0
+"""How often it is looked up from which address the system would reach the server: 20 µs."""
+
 REFUSALS_THAT_END_A_LINK = 3
 """ICMP refusals in a row, with nothing received in between, after which the server counts as gone;
 one alone can come from a relay that restarts."""
@@ -130,7 +133,8 @@ async def _attempt(
 
 
 class ClientEndpoint:
-    """The socket of one connection."""
+    """The socket of one connection. Where the machine changes networks, a new one takes its place
+    and the connection goes on (RFC 9000 section 9)."""
 
     def __init__(
         self,
@@ -147,10 +151,12 @@ class ClientEndpoint:
         self._trust = trust
         self._options = options
         self._refusals = 0
-        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._socket = DatagramSocket(
-            sock, address, self._handle_datagrams, self._handle_error, self._handle_too_large
-        )
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[None] = self._loop.create_future()
+        self._family = sock.family
+        self._local = sock.getsockname()[0]
+        self._route_look: asyncio.TimerHandle | None = None
+        self._socket = self._over(sock)
         self._engine = client_engine(host, trust, options, is_loopback=is_loopback(address))
         self._connection = Connection(self._engine, self, options)
 
@@ -166,7 +172,36 @@ class ClientEndpoint:
         if not self._outcome.cancel() and not self._outcome.cancelled():
             self._outcome.exception()  # looked at, so that nobody complains that it was not
         self._connection.close()
+        self._close_socket()
+
+    def _over(self, sock: socket.socket) -> DatagramSocket:
+        return DatagramSocket(
+            sock, self._address, self._handle_datagrams, self._handle_error, self._handle_too_large
+        )
+
+    def _close_socket(self) -> None:
+        if self._route_look is not None:
+            self._route_look.cancel()
         self._socket.close()
+
+    # --- Moving to another network ----------------------------------------------------------------
+
+    def _watch_route(self) -> None:
+        """A connected socket keeps the address it began with, even when that is gone."""
+        self._route_look = self._loop.call_later(ROUTE_SECONDS, self._watch_route)
+        sock = socket.socket(self._family, socket.SOCK_DGRAM)
+        try:
+            sock.connect(self._address)  # sends nothing
+            local = sock.getsockname()[0]
+        except OSError:
+            local = self._local  # no way at all now; there may be one at the next look
+        if local == self._local:
+            sock.close()
+            return
+        self._socket.close()
+        self._socket, self._local = self._over(sock), local
+        self._options.tell(f"this machine now reaches {self._host} from {local}: the link moves")
+        self._connection.handle_move()
 
     # --- Endpoint ------------------------------------------------------------------------------
 
@@ -182,6 +217,8 @@ class ClientEndpoint:
     def handshake_completed(self, connection: Connection) -> None:
         if not self._outcome.done():
             self._outcome.set_result(None)
+        if not is_loopback(self._address):
+            self._route_look = self._loop.call_later(ROUTE_SECONDS, self._watch_route)
 
     def connection_ended(self, connection: Connection, end: Terminated | None) -> None:
         if end is not None:
@@ -189,7 +226,7 @@ class ClientEndpoint:
             self._fail(
                 connect_error(end, self._host, self._port, self._trust, found, self._options)
             )
-        self._socket.close()
+        self._close_socket()
 
     # --- The socket's calls ---------------------------------------------------------------------
 

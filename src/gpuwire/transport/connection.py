@@ -167,6 +167,12 @@ class Connection:
         """The system refused a datagram for its size."""
         self._driver.datagram_refused(size)
 
+    def handle_move(self) -> None:
+        """This side's address has changed; what follows goes out from the new one."""
+        if self._close_cause is None:
+            self._engine.move()
+            self._driver.transmit()
+
     def is_at(self, address: Address) -> bool:
         """Whether the peer is there now."""
         return bool(self._engine.address == address)

@@ -196,6 +196,11 @@ class QuicEngine(Protocol):
     def close(self, error_code: int, reason: str) -> None:
         """Ends the connection, telling the peer in the next datagram."""
 
+    def move(self) -> None:
+        """Client: this side sends from another address from now on. The peer is told by another
+        connection id, so that who watches both paths cannot tell that they are one connection's
+        (RFC 9000 section 9.5)."""
+
     def datagram_refused(self, size: int, now: float) -> None:
         """The system refused to send a datagram of this size."""
 

@@ -128,6 +128,9 @@ class AioquicEngine:
             self._quic.cause = TerminationCause.CLOSED_HERE
         self._quic.close(error_code=error_code, reason_phrase=reason)
 
+    def move(self) -> None:
+        self._quic.change_connection_id()
+
     def datagram_refused(self, size: int, now: float) -> None:
         self._quic.datagram_refused(size, now)
 

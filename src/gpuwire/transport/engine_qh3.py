@@ -267,6 +267,10 @@ class Qh3Engine:
             self._quic.close(error_code, None, reason)
             self._cause, self._end = TerminationCause.CLOSED_HERE, (error_code, reason)
 
+    def move(self) -> None:
+        if self._end is None:
+            self._quic.change_connection_id()
+
     def datagram_refused(self, size: int, now: float) -> None:
         """The core finds out by the loss."""
 
