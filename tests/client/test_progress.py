@@ -295,3 +295,44 @@ def test_a_terminal_without_cursor_moves_gets_no_bar() -> None:
 
 def test_a_terminal_bar_needs_a_terminal() -> None:
     assert TerminalBar.on(io.StringIO()) is None
+
+
+FIRST_RUN = """
+import sys
+import numpy as np
+import gpuwire as gw
+from gpuwire.client import progress
+progress.PATIENCE_SECONDS = 0.0
+progress.REFRESH_SECONDS = 0.01
+with gw.connect(sys.argv[1]) as dev:
+    step = gw.compile(lambda x: gw.sum(gw.tanh(x) * gw.cos(x) + 0.25, axis=0))
+    np.asarray(step(gw.ones((5, 11), device=dev)))
+print("done")
+"""
+
+AWAITED = """
+import asyncio, sys
+import numpy as np
+import gpuwire as gw
+from gpuwire.client import progress
+progress.PATIENCE_SECONDS = 0.0
+progress.REFRESH_SECONDS = 0.01
+async def main():
+    async with gw.aio.connect(sys.argv[1]) as dev:
+        await dev.upload_in_place(np.zeros(64 * 1024 * 1024, np.uint8))
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [(FIRST_RUN, ", 1 new op-graph"), (AWAITED, "of 64 MiB")],
+    ids=["first run", "asyncio"],
+)
+def test_first_runs_and_awaits_are_seen_on_a_terminal(
+    server_ticket: str, program: str, text: str
+) -> None:
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", on_terminal(program, server_ticket))
+    assert text in plain
+    assert plain.split()[-1] == "done"
