@@ -19,6 +19,7 @@ from gpuwire.wire.codec import decode_tasks, encode_reply
 from gpuwire.wire.framing import BULK_HEADER_BYTES, decode_bulk_header
 from gpuwire.wire.limits import DEFAULT_LIMITS
 from gpuwire.wire.messages import (
+    AnnounceUpload,
     Close,
     DeviceInfo,
     Done,
@@ -34,6 +35,7 @@ from gpuwire.wire.messages import (
     Task,
     TaskFrame,
     TensorData,
+    UploadFound,
     Welcome,
 )
 from gpuwire.wire.session import ServerSession
@@ -68,6 +70,11 @@ class ScriptedServer:
     """The number of tasks in each frame."""
     stored: dict[TensorId, bytes] = field(default_factory=dict)
     uploads: dict[RequestId, bytes] = field(default_factory=dict)
+    announced: list[AnnounceUpload] = field(default_factory=list)
+    judge: Callable[[AnnounceUpload], list[UploadFound]] = lambda message: [
+        UploadFound(message.request, False)
+    ]
+    """What an announcement is answered with."""
     answers_heartbeats: bool = True
     reads: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared, it takes nothing in."""
@@ -83,7 +90,7 @@ class ScriptedServer:
         self.reads.set()
         self.reads_bulk.set()
 
-    def send(self, message: Heartbeat | HeartbeatReply | Close) -> None:
+    def send(self, message: Heartbeat | HeartbeatReply | UploadFound | Close) -> None:
         assert self.wire is not None and self.control is not None
         self.control.writer.write_nowait(self.wire.send(message))
 
@@ -129,6 +136,10 @@ class ScriptedServer:
                     reply = (self.answer or self.usual_answer)(task)
                     if reply is not None:
                         self.reply(reply)
+            case AnnounceUpload():
+                self.announced.append(message)
+                for found in self.judge(message):
+                    self.send(found)
             case Heartbeat():
                 if self.answers_heartbeats:
                     self.send(HeartbeatReply(message.number))
