@@ -14,12 +14,14 @@ from gpuwire.transport import (
     Connection,
     Identity,
     PinnedKey,
+    TransportOptions,
     connect,
 )
 from gpuwire.transport.datagram_size import PROBES_OF_A_SIZE, RAISE_SECONDS, DatagramSizeSearch
 from relay import LinkProfile, Relay
 
 MIB = 1 << 20
+DEFAULT_OPTIONS = TransportOptions()
 
 
 def search_on(limit: int, most: int, *, now: float = 0.0) -> tuple[DatagramSizeSearch, list[int]]:
@@ -135,13 +137,17 @@ class Uploading:
 
 
 def through_a_relay(
-    identity: Identity, serve: Any, profile: LinkProfile, scenario: Callable[..., Any]
+    identity: Identity,
+    serve: Any,
+    profile: LinkProfile,
+    scenario: Callable[..., Any],
+    options: TransportOptions = DEFAULT_OPTIONS,
 ) -> Any:
     async def run_it() -> None:
-        async with serve(identity, serve_digests) as listener:
+        async with serve(identity, serve_digests, options) as listener:
             with Relay(("127.0.0.1", listener.port), profile) as relay:
                 trust = PinnedKey(identity.fingerprint)
-                client = Uploading(await connect("127.0.0.1", relay.port, trust))
+                client = Uploading(await connect("127.0.0.1", relay.port, trust, options))
                 await client.open()
                 await scenario(client, relay)
                 client.connection.close()
@@ -189,8 +195,9 @@ def test_a_path_that_narrows_in_the_middle_of_a_transfer_is_survived(
     run(through_a_relay(identity, serve, wide, scenario))
 
 
+@pytest.mark.parametrize("engine", ["aioquic", "qh3"])
 def test_loss_reordering_and_duplication_change_nothing_but_the_time(
-    run: Any, identity: Identity, serve: Any
+    run: Any, identity: Identity, serve: Any, engine: Any
 ) -> None:
     rough = LinkProfile(
         delay_seconds=0.005,
@@ -199,6 +206,7 @@ def test_loss_reordering_and_duplication_change_nothing_but_the_time(
         duplication=0.05,
         max_datagram_bytes=1_500,
     )
+    options = TransportOptions(engine=engine, datagram_bytes=1_472)
 
     async def scenario(client: Uploading, relay: Relay) -> None:
         await client.upload(bytes(i * 17 % 251 for i in range(2 * MIB)))
@@ -206,4 +214,4 @@ def test_loss_reordering_and_duplication_change_nothing_but_the_time(
         assert relay.up.counters.duplicated > 0
         assert client.connection.path.datagram_bytes > 1_200, "ordinary loss is no black hole"
 
-    run(through_a_relay(identity, serve, rough, scenario))
+    run(through_a_relay(identity, serve, rough, scenario, options))

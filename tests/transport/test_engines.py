@@ -15,6 +15,7 @@ from gpuwire.errors import (
     ConnectionClosed,
     ConnectTimeout,
     LinkLost,
+    ProtocolError,
     StreamReset,
     StreamStopped,
     WrongFingerprint,
@@ -200,6 +201,58 @@ def test_work_goes_on_when_the_client_moves(
                 digest = hashlib.sha256(bytes(MIB)).digest()
                 assert await control.reader.readexactly(32) == digest
                 connection.close()
+
+    run(scenario())
+
+
+def test_streams_that_nobody_reads_are_bounded_where_the_core_does_not(
+    run: Any, identity: Identity, serve: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("gpuwire.transport.engine_qh3.MOST_UNRELEASED_STREAMS", 200)
+    causes: list[object] = []
+
+    async def never_read(connection: Connection) -> None:
+        await connection.wait_closed()
+        causes.append(connection.close_cause)
+
+    async def scenario() -> None:
+        async with serve(identity, never_read, options("qh3")) as listener:
+            trust = PinnedKey(identity.fingerprint)
+            client = await connect("127.0.0.1", listener.port, trust, options("aioquic"))
+            for _ in range(1_000):
+                stream = client.open_bulk()
+                stream.write_nowait(b"x")
+                stream.finish()
+            await client.wait_closed()
+        assert [type(cause) for cause in causes] == [ProtocolError]
+
+    run(scenario())
+
+
+def test_qh3_does_not_stand_still_on_a_path_that_has_narrowed(
+    run: Any, identity: Identity, serve: Any
+) -> None:
+    """Its core finds no smaller size, so the connection ends, and the session goes on over
+    another."""
+
+    async def handler(connection: Connection) -> None:
+        control = await connection.accept_control()
+        while True:
+            await control.writer.write(await drain(connection))
+
+    async def scenario() -> None:
+        async with serve(identity, handler, options("qh3")) as listener:
+            with Relay(("127.0.0.1", listener.port), LinkProfile()) as relay:
+                trust = PinnedKey(identity.fingerprint)
+                client = await connect("127.0.0.1", relay.port, trust, options("qh3"))
+                control = await client.open_control()
+                await control.writer.write(b"open")
+                relay.set_profile(LinkProfile(max_datagram_bytes=1_400))
+                stream = client.open_bulk()
+                await stream.write(bytes(100_000))
+                stream.finish()
+                with pytest.raises(LinkLost):
+                    await control.reader.readexactly(32)
 
     run(scenario())
 

@@ -163,8 +163,9 @@ def test_a_handshake_that_never_ends_is_dropped(run: Any, serve: Any, identity: 
     run(scenario())
 
 
+@pytest.mark.parametrize("engine", ["aioquic", "qh3"])
 def test_a_client_that_opens_thousands_of_streams_is_cut_off_alone(
-    run: Any, serve: Any, identity: Identity
+    run: Any, serve: Any, identity: Identity, engine: Any
 ) -> None:
     causes: list[object] = []
 
@@ -173,7 +174,8 @@ def test_a_client_that_opens_thousands_of_streams_is_cut_off_alone(
         causes.append(connection.close_cause)
 
     async def scenario() -> None:
-        async with serve(identity, keep, TransportOptions(max_bulk_streams=32)) as listener:
+        options = TransportOptions(engine=engine, max_bulk_streams=32)
+        async with serve(identity, keep, options) as listener:
             trust = PinnedKey(identity.fingerprint)
             good = await connect("127.0.0.1", listener.port, trust)
             configuration = QuicConfiguration(alpn_protocols=["gpuwire/1"], verify_mode=0)

@@ -19,6 +19,7 @@ ALPN = "gpuwire/1"
 CONNECTION_ID_BYTES = 8
 
 CONNECTION_REFUSED = 0x2
+STREAM_LIMIT_ERROR = 0x4
 INVALID_TOKEN = 0xB
 """Error codes of QUIC (RFC 9000 section 20.1)."""
 

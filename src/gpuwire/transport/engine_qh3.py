@@ -31,6 +31,7 @@ from gpuwire.transport.engine import (
     CERTIFICATE_ALERTS,
     HANDSHAKE_FAILURE,
     NO_APPLICATION_PROTOCOL,
+    STREAM_LIMIT_ERROR,
     Address,
     ConnectionIdIssued,
     ConnectionIdRetired,
@@ -44,7 +45,7 @@ from gpuwire.transport.engine import (
     TerminationCause,
 )
 from gpuwire.transport.engine_qh3_connection import client_quic, server_quic
-from gpuwire.transport.engine_qh3_sending import SendingStreams
+from gpuwire.transport.engine_qh3_sending import UNIDIRECTIONAL, SendingStreams
 from gpuwire.transport.fingerprints import fingerprint_of
 from gpuwire.transport.identity import Identity
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
@@ -55,6 +56,10 @@ from gpuwire.transport.windows import FlowWindows
 BURST_BYTES = 256 * 1024
 STANDSTILL_TIMEOUTS = 6
 """Probe timeouts in a row after which large datagrams are blamed."""
+
+MOST_UNRELEASED_STREAMS = 4_096
+"""The core lets the peer open a stream for each that has ended, read or not. Holding events back
+would hold control back with them, so a peer that goes so far is cut off."""
 
 NO_ROOM = "packet builder capacity exhausted"
 
@@ -74,6 +79,8 @@ class Qh3Engine:
         self._quic._drain_core = self._drain
         self._sending = SendingStreams(quic)
         self._unconsumed = 0
+        self._unreleased: set[int] = set()
+        self._highest_arrival = -1
         self._is_held = False
         self._trips = RoundTrips()
         self._last_trip: float | None = None
@@ -260,6 +267,7 @@ class Qh3Engine:
         return self._is_held and self._unconsumed < self._window
 
     def release(self, stream_id: int) -> bool:
+        self._unreleased.discard(stream_id)
         return False
 
     def close(self, error_code: int, reason: str) -> None:
@@ -285,10 +293,12 @@ class Qh3Engine:
     def _translate(self, event: Any) -> Event | None:
         if isinstance(event, quic_events.StreamDataReceived):
             self._unconsumed += len(event.data)
+            self._note_arrival(event.stream_id)
             return StreamData(event.stream_id, (event.data,), event.end_stream)
         if isinstance(event, quic_events.HandshakeCompleted):
             return self._judge_handshake(event.alpn_protocol)
         if isinstance(event, quic_events.StreamReset):
+            self._note_arrival(event.stream_id)
             return StreamWasReset(event.stream_id, event.error_code)
         if isinstance(event, quic_events.StopSendingReceived):
             self._sending.give_up(event.stream_id)
@@ -298,6 +308,16 @@ class Qh3Engine:
         if isinstance(event, quic_events.ConnectionIdRetired):
             return ConnectionIdRetired(event.connection_id)
         return None
+
+    def _note_arrival(self, stream_id: int) -> None:
+        """Counts a bulk stream of the peer's until it is released."""
+        if stream_id <= self._highest_arrival or not stream_id & UNIDIRECTIONAL:
+            return
+        self._highest_arrival = stream_id
+        self._unreleased.add(stream_id)
+        if len(self._unreleased) > MOST_UNRELEASED_STREAMS and self._end is None:
+            self.close(STREAM_LIMIT_ERROR, "more streams than are read")
+            self._cause = TerminationCause.BROKEN_RULES
 
     def _judge_handshake(self, protocol: str | None) -> Event | None:
         if protocol != ALPN:
