@@ -159,6 +159,41 @@ def test_a_connection_whose_kernel_refuses_goes_on_and_says_so(
     run(scenario())
 
 
+def test_a_connection_whose_segments_are_lost_on_the_way_goes_on_without_it(
+    run: Any, linked: Any, monkeypatch: Any
+) -> None:
+    """As on kernels and cards that damage them: the call succeeds, and nothing arrives."""
+
+    class Losing(socket.socket):
+        calls = 0
+
+        def sendmsg(self, parts: Any, ancillary: Any = (), *rest: Any) -> int:  # type: ignore[override]
+            Losing.calls += 1
+            if Losing.calls % 2:
+                return sum(map(len, parts))
+            return super().sendmsg(parts, ancillary, *rest)
+
+    options = TransportOptions(segmentation_offload=True, datagram_bytes=1_452)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(socket, "socket", Losing)
+        async with linked(client=options) as link:
+            while link.client.path.offload.state != "lossy":
+                stream = link.client.open_bulk()
+                await stream.write(bytes(300_000))
+                stream.finish()
+                arrived = await link.server.accept_bulk()
+                assert await arrived.readexactly(300_000) == bytes(300_000)
+            assert "without" in link.client.path.offload.reason
+            calls = Losing.calls
+            stream = link.client.open_bulk()
+            await stream.write(bytes(300_000))
+            await (await link.server.accept_bulk()).readexactly(300_000)
+            assert Losing.calls == calls, "it stays off on this path"
+
+    run(scenario())
+
+
 def test_a_connection_uses_it_where_it_works(run: Any, linked: Any) -> None:
     options = TransportOptions(segmentation_offload=True, datagram_bytes=1_452)
 
