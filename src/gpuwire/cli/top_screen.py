@@ -160,7 +160,7 @@ def _sessions(sessions: tuple[SessionSnapshot, ...]) -> RenderableType:
         rtt = session.rtt_seconds
         table.add_row(
             session.name,
-            Text(session.state, style="green" if session.state == "open" else "yellow"),
+            Text(_link_state(session), style="green" if session.state == "open" else "yellow"),
             Text(session.client),
             session.address,
             Text(session.token),
@@ -171,6 +171,12 @@ def _sessions(sessions: tuple[SessionSnapshot, ...]) -> RenderableType:
             f"{session.tensors:,}, {in_bytes(session.memory_bytes)}",
         )
     return table
+
+
+def _link_state(session: SessionSnapshot) -> str:
+    """`away, resumed 2×`."""
+    resumed = f", resumed {session.resumptions}×" if session.resumptions else ""
+    return f"{session.state}{resumed}"
 
 
 def _kernels(devices: tuple[DeviceSnapshot, ...]) -> RenderableType | None:

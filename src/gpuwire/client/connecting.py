@@ -235,6 +235,7 @@ def _options(config: RemoteConfig) -> TransportOptions:
         engine=config.quic_engine,
         segmentation_offload=config.segmentation_offload,
         datagram_bytes=config.datagram_bytes,
+        idle_timeout_seconds=config.idle_timeout_seconds,
         logger=open_logger(config.logger, "link"),
     )
 

@@ -90,8 +90,8 @@ class RemoteConfig(Section):
     heartbeat_seconds: Seconds = 5.0
     """A silent peer is asked this often, and given up after three times as long."""
     resume_grace_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
-    """How long a server keeps a session whose link is lost. No effect in this version: a session
-    ends with its link."""
+    """How long a server keeps a session whose link is lost, and its client seeks another; 0: the
+    session ends with its link. The server's value counts, which it tells its clients."""
     upload_cache: bool = False
     """Announce uploads of 1 MiB and more by their content's hash, and send only those that the
     server does not have. It costs hashing, and a round trip where the server has it not."""
@@ -104,6 +104,12 @@ class RemoteConfig(Section):
     progress: Progress = "auto"
     """auto: a wait that takes longer than half a second is shown, in a terminal or a notebook; off:
     nothing is ever shown."""
+
+    @property
+    def idle_timeout_seconds(self) -> float:
+        """When QUIC gives a silent connection up: as soon as a session would, or after 10 s, which
+        a connection without a session has besides."""
+        return max(3 * self.heartbeat_seconds, 10.0)
 
 
 class CudaMemoryConfig(Section):

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 FIRST_ADAPTERS = 4
 """With so many that do not work, it is not the adapters."""
-LEAST_IDLE_SECONDS = 30.0
-BACKSTOP_HEARTBEATS = 4
-"""The transport gives a silent link up after so many: later than the session does."""
 
 
 class Server:
@@ -228,12 +225,11 @@ class Server:
             self._tracer,
         )
         self._reception = reception
-        silence = BACKSTOP_HEARTBEATS * remote.heartbeat_seconds
         options = TransportOptions(
             engine=remote.quic_engine,
             segmentation_offload=remote.segmentation_offload,
             datagram_bytes=remote.datagram_bytes,
-            idle_timeout_seconds=max(silence, LEAST_IDLE_SECONDS),
+            idle_timeout_seconds=remote.idle_timeout_seconds,
             logger=self._logger,
         )
         handler = reception.receive

@@ -215,6 +215,7 @@ export class Sessions {
       { label: "tasks", text: (row) => number(row.tasks), number: true },
       { label: "bytes in / out", text: (row) => `${bytes(row.bytes_in)} / ${bytes(row.bytes_out)}`, number: true },
       { label: "lost packets", text: (row) => number(row.packets_lost), number: true },
+      { label: "resumed", text: (row) => number(row.resumptions), number: true },
       { label: "arrays", text: (row) => `${number(row.tensors)}, ${bytes(row.memory_bytes)}`, number: true },
     ], table.tHead.rows[0]);
   }
