@@ -255,6 +255,9 @@ def test_breaches_end_one_session_with_the_reason(shared_server, runner) -> None
         stream.write_nowait(b"head")
         stream.finish()
 
+    async def huge_frame(client) -> None:
+        client.control.writer.write_nowait((0xFFFFFFF0).to_bytes(4, "big") + b"begun")
+
     async def gap_in_frames(client) -> None:
         frame = client.wire.send_tasks([b""], 1)
         assert frame
@@ -269,6 +272,7 @@ def test_breaches_end_one_session_with_the_reason(shared_server, runner) -> None
                 two_streams,
                 too_much,
                 no_header,
+                huge_frame,
                 gap_in_frames,
             ):
                 client = await connect_plainly(shared_server.ticket)
