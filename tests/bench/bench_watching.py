@@ -51,6 +51,7 @@ from gpuwire.ir.attributes import NO_ATTRIBUTES
 from gpuwire.ir.operations import OPERATIONS, Operation
 from gpuwire.ir.tensors import TensorType
 from gpuwire.kernels.kernel import Kernel
+from gpuwire.lowering.counting import Tally
 from gpuwire.server.watching import LEASE_SECONDS
 from gpuwire.telemetry.plain import to_json
 from gpuwire.telemetry.probe import Probe
@@ -190,7 +191,7 @@ def measure_host_second(report: Report) -> None:
     graphs = NodeGraphs()
     types = [TensorType(dt.float32, (size,)) for size in range(1, 65)]
     runs = [graphs.graph(operation(size), (type_,))[0] for size, type_ in enumerate(types)]
-    watch = HostWatch(server, graphs)
+    watch = HostWatch(server, graphs, Tally())
     session = watch.session(1)
     work = [Work(RunnableGraph(graph, (), ()), 0, None, (), (), ()) for graph in runs]  # type: ignore[arg-type]
     seconds = []

@@ -43,7 +43,7 @@ def test_a_program_gets_one_moment_as_json(server_ticket: str) -> None:
 def test_a_pipe_gets_one_moment_as_text(server_ticket: str) -> None:
     result = run(server_ticket)
     assert result.returncode == 0, result.stderr
-    for text in ("device 0:", "reserved", "op-graphs:", "operations/s"):
+    for text in ("device 0:", "reserved", "op-graphs:", "given up", "operations: ", "operations/s"):
         assert text in result.stdout
     assert "\x1b" not in result.stdout
     assert Ticket.parse(server_ticket).token not in result.stdout

@@ -12,6 +12,7 @@ from gpuwire.host.channel_messages import AskFacts, AskGraph, Facts
 from gpuwire.ids import GraphId, StreamId, TensorId
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ShapeAttributes
+from gpuwire.ir.operations import OpClass
 from gpuwire.ir.tensors import Scalar
 from gpuwire.telemetry.event_block import unpacked
 from gpuwire.telemetry.plain import from_json
@@ -128,7 +129,9 @@ def test_a_kernel_is_timed_by_samples(runner: asyncio.Runner, front: FrontEnd) -
 def test_an_op_graph_is_told_drawn_and_counted(runner: asyncio.Runner, front: FrontEnd) -> None:
     async def check() -> None:
         session = front.open()
-        before = (await facts(front, LEASE_MS)).cache
+        at_first = await facts(front, LEASE_MS)
+        before = at_first.cache
+        ran_before = sum(count.count for count in (*at_first.fused, *at_first.unfused))
         front.tasks(session, register(1, [1, 2, 3, 4]))
         last = None
         for number in range(3):
@@ -146,6 +149,10 @@ def test_an_op_graph_is_told_drawn_and_counted(runner: asyncio.Runner, front: Fr
         assert graph.definition_bytes == len(SCALE_AND_ADD)
         assert watched.cache.runs - before.runs == 3
         assert watched.cache.registrations - before.registrations == 1
+        counts = {count.kind for count in (*watched.fused, *watched.unfused)}
+        assert counts and counts <= {op_class.value for op_class in OpClass}
+        ran = sum(count.count for count in (*watched.fused, *watched.unfused))
+        assert ran - ran_before == 9
         baseline = watched.cache.baseline_bytes - before.baseline_bytes
         assert 0 < baseline - 3 * len(SCALE_AND_ADD) < 3 * 60, "with the bindings of each run"
         assert [event.kind for event in unpacked(watched.events)].count("graph") == 3

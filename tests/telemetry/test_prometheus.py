@@ -10,6 +10,7 @@ from pathlib import Path
 from gpuwire.telemetry.prometheus import exposition
 from gpuwire.telemetry.snapshots import (
     CacheCounts,
+    Count,
     DeviceSnapshot,
     PoolSnapshot,
     ServerSnapshot,
@@ -21,8 +22,11 @@ ROOT = Path(__file__).parent.parent.parent
 POOL = PoolSnapshot("small", "sliced", 1, 2, 3, 4)
 DEVICE = DeviceSnapshot(
     *(0, 'a "GPU"\\', "Vulkan", "cpu", "ready", 2, "device", 1, 2, 5, (POOL,)),
-    CacheCounts(7, 1, 0, 900, 100),
+    CacheCounts(7, 1, 0, 900, 100, 3),
     (),
+    0.0,
+    (Count("elementwise", 40),),
+    (Count("matmul", 2),),
 )
 TOTALS = Totals(3, 1, 10, 20, 30, 4000, 5000)
 SNAPSHOT: ServerSnapshot = replace(
@@ -49,6 +53,9 @@ def test_values_and_labels() -> None:
         'gpuwire_device_up{device="0",name="a \\"GPU\\"\\\\"} 1.0',
         'gpuwire_graph_saved_bytes_total{device="0"} 800.0',
         'gpuwire_link_rtt_seconds{stat="max"} 0.25',
+        'gpuwire_graph_evictions_total{device="0"} 3.0',
+        'gpuwire_operations_total{class="elementwise",device="0",kernel="shared"} 40.0',
+        'gpuwire_operations_total{class="matmul",device="0",kernel="own"} 2.0',
     ):
         assert line in text.splitlines(), line
 

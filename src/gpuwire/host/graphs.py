@@ -191,6 +191,7 @@ class Graphs:
             savings.misses,
             savings.baseline_bytes,
             savings.actual_bytes,
+            savings.evictions,
         )
 
     def known(self) -> Iterator[KnownGraph]:

@@ -20,7 +20,9 @@ from gpuwire.host.kernel_times import KernelTimes
 from gpuwire.host.node_graphs import NodeGraphs
 from gpuwire.host.work import KnownGraph, Work
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph, ValueRef
+from gpuwire.ir.operations import OpClass
 from gpuwire.ir.tensors import TensorType
+from gpuwire.lowering.counting import Tally
 from gpuwire.telemetry.probe import Probe
 from gpuwire.telemetry.snapshots import (
     CacheCounts,
@@ -48,11 +50,13 @@ ERROR_LETTERS = 300
 class HostWatch:
     """What is told of one device host. `Device` holds it; sessions get a `SessionWatch` each."""
 
-    def __init__(self, server: WgpuServer, graphs: NodeGraphs) -> None:
+    def __init__(self, server: WgpuServer, graphs: NodeGraphs, operations: Tally) -> None:
+        """`operations` counts those of all sessions."""
         self.probe = Probe(EVENTS_PER_SNAPSHOT)
         self.failures = 0
         self._server = server
         self._graphs = graphs
+        self._operations = operations
         self.kernels = KernelTimes(server)
         self._other: Counter[str] = Counter()
         """Uploads, reads and syncs."""
@@ -163,6 +167,8 @@ class HostWatch:
             self.kernels.snapshots() if is_detailed else None,
             tuple(graph for facts in told for graph in facts.graphs) if is_detailed else None,
             time.process_time(),
+            _by_class(self._operations.fused()),
+            _by_class(self._operations.unfused()),
         )
 
     def _forget_unwatched(self) -> None:
@@ -351,6 +357,10 @@ def _pool(pool: PoolReport) -> PoolSnapshot:
     )
 
 
+def _by_class(counts: dict[OpClass, int]) -> tuple[Count, ...]:
+    return tuple([Count(op_class.value, count) for op_class, count in counts.items()])
+
+
 def _sum(counts: Iterable[CacheCounts]) -> CacheCounts:
     told = tuple(counts)
     return CacheCounts(
@@ -359,4 +369,5 @@ def _sum(counts: Iterable[CacheCounts]) -> CacheCounts:
         sum(count.misses for count in told),
         sum(count.baseline_bytes for count in told),
         sum(count.actual_bytes for count in told),
+        sum(count.evictions for count in told),
     )

@@ -163,7 +163,8 @@ class Worker:
             self._end_process(error)
             return
         self._device = opened.device
-        self._watch = HostWatch(opened.device.server, opened.device.graphs)
+        device = opened.device
+        self._watch = HostWatch(device.server, device.graphs, device.lowering.operations)
         if config.server.tracing:
             self._trace_frames(opened.device, self._watch)
         seconds = config.compute.watchdog_seconds

@@ -232,6 +232,8 @@ class Watching:
             said.cache,
             said.kernels or (),
             said.cpu_seconds,
+            said.fused,
+            said.unfused,
         )
 
     # --- Showing ---

@@ -108,9 +108,15 @@ def _devices(devices: tuple[DeviceSnapshot, ...]) -> Iterator[Metric]:
             ("graph_runs", "Op-graphs executed by id: hits."),
             ("graph_registrations", "Op-graphs registered."),
             ("graph_misses", "Op-graphs asked for again."),
+            ("graph_evictions", "Op-graphs given up for lack of room."),
             ("graph_saved_bytes", "Bytes that op-graphs saved on the link."),
         )
     }
+    operations = CounterMetricFamily(
+        "gpuwire_operations",
+        "Operations run, by class, in a kernel shared with others or their own.",
+        labels=["device", "class", "kernel"],
+    )
     for device in devices:
         label = str(device.index)
         up.add_metric([label, device.name], device.state in ("ready", "busy"))
@@ -124,5 +130,9 @@ def _devices(devices: tuple[DeviceSnapshot, ...]) -> Iterator[Metric]:
         counters["graph_runs"].add_metric([label], cache.runs)
         counters["graph_registrations"].add_metric([label], cache.registrations)
         counters["graph_misses"].add_metric([label], cache.misses)
+        counters["graph_evictions"].add_metric([label], cache.evictions)
+        for kernel, counts in (("shared", device.fused), ("own", device.unfused)):
+            for count in counts:
+                operations.add_metric([label, count.kind, kernel], count.count)
         counters["graph_saved_bytes"].add_metric([label], cache.saved_bytes)
-    yield from (up, restarts, memory, *counters.values())
+    yield from (up, restarts, memory, operations, *counters.values())

@@ -156,6 +156,8 @@ class CacheCounts:
     """Had each run sent its graph."""
     actual_bytes: int = 0
     """Registrations once, and what each run said; the latter is estimated from its bindings."""
+    evictions: int = 0
+    """Graphs that were given up for lack of room."""
 
     @property
     def saved_bytes(self) -> int:
@@ -200,6 +202,10 @@ class HostSnapshot:
     graphs: tuple[GraphSnapshot, ...] | None
     cpu_seconds: float = 0.0
     """Processor time of its process, on all cores, a software adapter's work included."""
+    fused: tuple[Count, ...] = ()
+    """Operations that shared a kernel with others or needed none, by class …"""
+    unfused: tuple[Count, ...] = ()
+    """… and those that had a kernel, or a step on the host, to themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +227,9 @@ class DeviceSnapshot:
     cache: CacheCounts
     kernels: tuple[KernelSnapshot, ...]
     cpu_seconds: float = 0.0
-    """As its device host says it."""
+    """As its device host says it, as the next two."""
+    fused: tuple[Count, ...] = ()
+    unfused: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ export class Graphs {
     const saved = Math.max(0, sum("baseline_bytes") - sum("actual_bytes"));
     write(this.cache, runs
       ? `${number(Math.max(0, runs - registrations - misses))} hits, ${number(registrations)} registered, `
-        + `${plural(misses, "miss", "misses")}; ${bytes(saved)} saved on the link`
+        + `${plural(misses, "miss", "misses")}, ${number(sum("evictions"))} given up; `
+        + `${bytes(saved)} saved on the link`
       : "No op-graph has run yet: they appear when a program repeats itself.");
     if (!this.#chosen && graphs.length) {
       const { device, session, graph } = graphs.reduce((a, b) => (b.nodes > a.nodes ? b : a));
