@@ -326,7 +326,7 @@ async def measure(bench: Bench, rows: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--mebibytes", type=int, default=256)
+    parser.add_argument("--mebibytes", type=int, default=256, help="256 at most")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tinygrad", metavar="PYTHON", default=os.environ.get("TINYGRAD_PYTHON"))
     arguments, _ = parser.parse_known_args()

@@ -38,6 +38,8 @@ from gpuwire.transport import (
 MIB = 1 << 20
 UPLOAD, QUIET_UPLOAD, DOWNLOAD, ECHO = b"U", b"Q", b"D", b"E"
 SMALL = 1_452
+PAYLOAD = memoryview(bytes(256 * MIB))
+"""What is downloaded; pages that nobody wrote cost nothing until they are sent."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _serve_plain_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
             return
         count = int(await reader.readexactly(10))
         if kind == DOWNLOAD:
-            writer.write(bytes(count))
+            writer.write(PAYLOAD[:count])
             return
         while count:
             count -= len(await reader.read(min(count, MIB)))
@@ -176,7 +178,7 @@ async def _serve_connection(connection: Connection) -> None:
             asyncio.ensure_future(_take_upload(connection, control, answer))  # noqa: RUF006
         else:
             stream = connection.open_bulk()
-            await stream.write(bytes(int(await control.reader.readexactly(10))))
+            await stream.write(PAYLOAD[: int(await control.reader.readexactly(10))])
             stream.finish()
 
 
@@ -305,8 +307,7 @@ async def _open_ours(
     async def download(count: int) -> None:
         control.writer.write_nowait(DOWNLOAD + b"%010d" % count)
         stream = await connection.accept_bulk()
-        while await stream.read(MIB):
-            pass
+        await stream.read_into(memoryview(bytearray(count)))
 
     client.quiet_upload = quiet_upload
     client.upload, client.echo, client.download = upload, echo, download
