@@ -10,14 +10,16 @@ from gpuwire.client.captured_graphs import CapturedGraph
 from gpuwire.client.device import Device, connect, list_devices
 from gpuwire.client.kernels import Kernel
 from gpuwire.client.profiles import Profile
-from gpuwire.client.stats import Stats
+from gpuwire.client.stats import CacheUse, OpCounts, Stats
 from gpuwire.client.tensor import Tensor
 
 __all__ = [
     "AsyncDevice",
+    "CacheUse",
     "CapturedGraph",
     "Device",
     "Kernel",
+    "OpCounts",
     "Profile",
     "Stats",
     "Tensor",
