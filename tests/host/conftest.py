@@ -63,6 +63,8 @@ class FrontEnd:
         """Reply bytes that came, by session."""
         self.counts: dict[int, list[WorkCounts]] = {}
         """What came of them, by session."""
+        self.kinds: dict[int, list[type[Reply]]] = {}
+        """Of all replies, in order, by session."""
         self.acknowledges_replies = True
 
     async def start(self) -> None:
@@ -162,6 +164,7 @@ class FrontEnd:
             self._queue(type(message)).put_nowait(message)
             return
         for reply in decode_replies(bytes(message.payload), message.count, WireLimits()):
+            self.kinds.setdefault(message.session, []).append(type(reply))
             if isinstance(reply, GraphMissing):
                 self._queue(GraphMissing).put_nowait(reply)  # type: ignore[arg-type]
                 continue

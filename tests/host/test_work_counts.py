@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwire.ids import GraphId
-from gpuwire.wire.messages import DefineGraph, GraphMissing
+from gpuwire.wire.messages import DefineGraph, Done, GraphMissing, WorkCounts
 from host.conftest import MAX_GRAPHS, FrontEnd
 from host.test_graphs import SCALE_AND_ADD, Client
 from host_tasks import add, read, register, sync
@@ -34,6 +34,7 @@ def test_counts_come_ahead_of_the_reply_that_waited_for_the_work(front, runner) 
             await front.reply(session, 60 + number)
             assert ops(front, session) == 4 * (number + 1)
             assert cache(front, session) == (number, 0, 0)
+        assert front.kinds[session] == [WorkCounts, Done] * 5
         front.tasks(other, sync(60))
         await front.reply(other, 60)
         assert other not in front.counts
