@@ -109,3 +109,5 @@ def test_a_device_shows_how_its_operations_ran(server_ticket: str, face: str) ->
         shown = repr(dev) if face == "repr" else dev._repr_html_()
         ops = dev.stats().fused_ops.total + dev.stats().unfused_ops.total
         assert f"{ops} operations" in shown
+        if face == "html":
+            assert "here 3 hits, 1 miss, 0 given up; on the server 3 hits, 0 misses" in shown
