@@ -1,10 +1,12 @@
 """Lowering: the cost of a cached operation on the host, and what its kernels reach on the device.
 
-    python tests/bench/bench_lowering.py [--json PATH] [--scale N]
+    python tests/bench/bench_lowering.py [--json PATH] [--scale N] [--variants]
 
 Kernels are timed over arrays of `scale` MiB (1 on a software adapter, 256 on a GPU), ten operations
 to a sync, and given as bytes read and written a second, or as operations a second. Where torch with
-CUDA is installed, the same operations in torch stand beside them.
+CUDA is installed, the same operations in torch stand beside them. `--variants` compares ways of
+dividing full reductions and of tiling large products (`lowering.facts`), and nothing else; variants
+take turns, so that a clock that changes changes for all.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from gpuwire.ir.attributes import (
 from gpuwire.ir.graphs import single_node_graph
 from gpuwire.ir.operations import OPERATIONS, Operation
 from gpuwire.ir.tensors import Scalar
+from gpuwire.kernels.matmul import Tile
 from gpuwire.lowering import Value
+from gpuwire.lowering.facts import ReductionShape
 from lowered import Machine
 
 BATCH = 10
@@ -44,11 +48,17 @@ BATCH = 10
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=int)
+    parser.add_argument("--variants", action="store_true")
     arguments, _ = parser.parse_known_args()
     machine = Machine()
     software = machine.server.utilities().properties.kind == "cpu"
     scale = arguments.scale or (1 if software else 256)
     report = Report(f"Lowering on {machine.server.utilities().properties.name}")
+    if arguments.variants:
+        measure_reduction_variants(report, machine, scale)
+        measure_product_variants(report, machine, 256 if software else 4096)
+        report.finish()
+        return
     measure_host_cost(report, machine)
     measure_bandwidth(report, machine, scale)
     measure_products(report, machine, 256 if software else 4096)
@@ -148,6 +158,70 @@ def measure_products(report: Report, machine: Machine, side: int) -> None:
                 name = f"{what}, {np.dtype(dtype).name}, n = {n}"
                 report.add(name, [2 * n**3 / second / 1e12 for second in seconds], "TFLOP/s")
     torch_products(report, side)
+
+
+def measure_reduction_variants(report: Report, machine: Machine, scale: int) -> None:
+    """Full sums and maxima, in gigabytes a second."""
+    count = scale * 2**18
+    floats = np.random.default_rng(0).uniform(-1, 1, count).astype(np.float32)
+    flat = machine.upload(floats)
+    shapes = [
+        ReductionShape(workers, size, unroll, turns)
+        for turns in (False, True)
+        for workers in (1 << 17, 1 << 18, 1 << 19)
+        for size, unroll in ((256, 4), (256, 8), (512, 4))
+    ]
+    whole = ReduceAttributes((0,), False, dt.float32)
+    for name in ("sum", "max"):
+        runs = {}
+        for shape in shapes:
+            variant = machine.assuming(is_software=False, reductions=shape)
+            form = "in turns" if shape.interleaved else "in runs"
+            label = f"{name}(x), {shape.workers} of {shape.workgroup_size} by {shape.unroll} {form}"
+            runs[label] = (variant, prepared(variant, name, flat, attributes=whole))
+        for label, seconds in in_turns(runs).items():
+            report.add(label, [flat.type.nbytes / s / 1e9 for s in seconds], "GB/s")
+    torch = cuda_torch()
+    if torch is not None:
+        x = torch.rand(count, device="cuda")  # type: ignore[attr-defined]
+        for what, work in (("sum", lambda: x.sum()), ("max", lambda: x.max())):
+            seconds = torch_seconds(torch, work)
+            report.add(f"torch: {what}(x)", [4 * count / s / 1e9 for s in seconds], "GB/s")
+
+
+def measure_product_variants(report: Report, machine: Machine, n: int) -> None:
+    """A product of square float32 matrices, in operations a second."""
+    matrix = machine.upload(np.random.default_rng(0).uniform(-1, 1, (n, n)).astype(np.float32))
+    tiles = [
+        Tile(rows, columns, depth, lane_rows, 8, unroll)
+        for rows, columns, lane_rows in ((128, 128, 8), (64, 128, 8), (128, 128, 16))
+        for depth, unroll in ((8, 1), (8, 2), (8, 4), (8, 8), (16, 1), (16, 4), (16, 16))
+    ]
+    runs = {}
+    for tile in tiles:
+        variant = machine.assuming(is_software=False, large_tile=tile)
+        lanes = f"{tile.lane_rows} × {tile.lane_columns} a lane"
+        label = f"{tile.rows} × {tile.columns} × {tile.depth}, {lanes}, by {tile.unroll}"
+        runs[label] = (variant, prepared(variant, "matmul", matrix, matrix))
+    for label, seconds in in_turns(runs).items():
+        report.add(f"A @ B, {label}, n = {n}", [2 * n**3 / s / 1e12 for s in seconds], "TFLOP/s")
+    torch_products(report, n)
+
+
+def in_turns(
+    runs: dict[str, tuple[Machine, Callable[[], object]]],
+) -> dict[str, list[float]]:
+    """Seconds of one operation for each, a batch of one after a batch of another."""
+    found: dict[str, list[float]] = {label: [] for label in runs}
+    for turn in range(9):
+        for label, (machine, run) in runs.items():
+            began = time.perf_counter()
+            for _ in range(BATCH):
+                run()
+            machine.server.sync().wait()
+            if turn > 1:
+                found[label].append((time.perf_counter() - began) / BATCH)
+    return found
 
 
 def prepared(

@@ -21,12 +21,13 @@ from gpuwire.kernels.matmul import INNER_SLICES, MatmulSpec, OperandForm, matmul
 from gpuwire.kernels.matmul_direct import Block, DirectMatmulSpec, direct_matmul_kernel
 from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
 from gpuwire.kernels.programs import Load, LoadForm, Program, Result, Step
-from gpuwire.kernels.reduction import BLOCK, CHAIN, UNROLL, reduction_kernel
+from gpuwire.kernels.reduction import BLOCK, CHAIN, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction
 from gpuwire.kernels.row_programs import RowForm, RowProgram, RowReduction
 from gpuwire.kernels.rows import row_kernel
 from gpuwire.kernels.transposing import transposing_kernel
-from gpuwire.lowering.plan_matmul import LARGE, MIDDLE, SMALL
+from gpuwire.lowering.facts import LARGE, ReductionShape
+from gpuwire.lowering.plan_matmul import MIDDLE, SMALL
 from gpuwire.lowering.plan_reduction import MAX_CHUNK
 
 LONGEST_LOOP = 65_535
@@ -62,7 +63,15 @@ def _kernels() -> Iterator[Kernel]:
     yield reduction_kernel(
         Reduction("argmin", dt.float16, dt.float32, dt.int64, 1, 1, False, False, 256, quads=True)
     )
-    for tile in (SMALL, MIDDLE, LARGE):
+    yield reduction_kernel(
+        Reduction(
+            *("sum", dt.float32, dt.float32, dt.float32, 1, 1, True, False, 256),
+            quads=True,
+            unroll=8,
+            interleaved=True,
+        )
+    )
+    for tile in (SMALL, MIDDLE, LARGE, replace(LARGE, unroll=4), replace(LARGE, unroll=8)):
         for quads in (False, True):
             left, right = (
                 OperandForm(dt.float16, True, quads),
@@ -151,6 +160,6 @@ def test_features_follow_the_types() -> None:
 
 def test_no_loop_runs_longer_than_a_software_adapter_lets_it() -> None:
     assert MAX_CHUNK // BLOCK <= LONGEST_LOOP and BLOCK // CHAIN <= LONGEST_LOOP
-    assert MAX_CHUNK // (UNROLL * 64) <= LONGEST_LOOP
+    assert MAX_CHUNK // (ReductionShape().unroll * 64) <= LONGEST_LOOP
     longest_k = 2**31 // min(tile.depth for tile in (SMALL, MIDDLE, LARGE))
     assert INNER_SLICES <= LONGEST_LOOP and longest_k // INNER_SLICES <= LONGEST_LOOP

@@ -6,12 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from building_graphs import GraphBuilder, matrix
 from gpuwire.errors import LaunchError, UnsupportedDType
 from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ArgReduceAttributes, CastAttributes, ReduceAttributes
+from gpuwire.ir.graphs import InputRef
 from gpuwire.ir.tensors import Scalar, TensorType
+from gpuwire.kernels.matmul import Tile
 from gpuwire.lowering import plan_transposing
-from gpuwire.lowering.facts import BINDING_ALIGNMENT
+from gpuwire.lowering.facts import BINDING_ALIGNMENT, ReductionShape
 from lowered import Machine
 
 
@@ -40,6 +43,35 @@ def test_reductions_by_workgroups(gpu: Machine) -> None:
     values = random.uniform(0, 1, (5, 70)).astype(np.float16)
     got = gpu.run("mean", values, attributes=ReduceAttributes((1,), False, dt.float16))
     np.testing.assert_allclose(got, values.mean(1, np.float64), rtol=1e-3)
+
+
+def test_reductions_whose_parts_take_turns(machine: Machine) -> None:
+    shape = ReductionShape(workers=1 << 12, workgroup_size=128, unroll=8, interleaved=True)
+    gpu = machine.assuming(is_software=False, reductions=shape)
+    values = np.random.default_rng(0).uniform(-1, 1, (2, 70_000)).astype(np.float32)
+    for array, form in ((values, "quads_by8_turns"), (values[:, :-1], "group128_by8_turns")):
+        reduce = ReduceAttributes((1,), False, dt.float32)
+        got = gpu.run("sum", array, attributes=reduce)
+        np.testing.assert_allclose(got, array.sum(1, np.float64), rtol=1e-4, atol=1e-4)
+        best = ArgReduceAttributes(1, False, dt.int32)
+        np.testing.assert_array_equal(gpu.run("argmax", array, attributes=best), array.argmax(1))
+        make = GraphBuilder(matrix(*array.shape))
+        graph = make.graph(make.op("sum", InputRef(0), by=reduce))
+        assert form in gpu.lowering.describe(graph)
+
+
+@pytest.mark.parametrize("unroll", [4, 8])
+def test_products_with_steps_written_out(machine: Machine, unroll: int) -> None:
+    tile = Tile(64, 64, 8, 8, 8, unroll)
+    gpu = machine.assuming(is_software=False, large_tile=tile)
+    random = np.random.default_rng(0)
+    # As many tiles as the device is to have workgroups, or another tile would be chosen.
+    left = random.integers(-4, 4, (256, 64, 11)).astype(np.float32)
+    right = random.integers(-4, 4, (256, 11, 64)).astype(np.float32)
+    np.testing.assert_array_equal(gpu.run("matmul", left, right), left @ right)
+    make = GraphBuilder(matrix(*left.shape), matrix(*right.shape))
+    graph = make.graph(make.op("matmul", InputRef(0), InputRef(1)))
+    assert f"64x64x8by{unroll}" in gpu.lowering.describe(graph)
 
 
 @pytest.mark.parametrize("dtype", (dt.int8, dt.float16, dt.float32, dt.complex64), ids=str)

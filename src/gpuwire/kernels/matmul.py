@@ -43,6 +43,8 @@ class Tile:
     depth: int
     lane_rows: int
     lane_columns: int
+    unroll: int = 1
+    """Steps along K that are written out in the loop over a slice; `depth` is a multiple."""
 
     @property
     def workgroup_size(self) -> int:
@@ -94,9 +96,10 @@ def matmul_kernel(spec: MatmulSpec) -> Kernel:
         ("k" if side.along_k else "i") + ("4" if side.quads else "")
         for side in (spec.left, spec.right)
     )
+    unrolled = f"by{tile.unroll}" if tile.unroll > 1 else ""
     writer = KernelWriter(
         f"{named_matmul(spec.epilogue)}__{spec.left.dtype.name}_{spec.right.dtype.name}__{spec.accumulate.name}"
-        f"__{tile.rows}x{tile.columns}x{tile.depth}_{layout}_{spec.batch_rank}",
+        f"__{tile.rows}x{tile.columns}x{tile.depth}{unrolled}_{layout}_{spec.batch_rank}",
         tile.workgroup_size,
     )
     writer.words(_BATCH + 3 * spec.batch_rank)
@@ -302,7 +305,25 @@ def _lane_places(spec: MatmulSpec, side: str) -> list[str]:
 def _write_products(writer: KernelWriter, spec: MatmulSpec) -> None:
     """Multiply the slice out, from workgroup memory into registers."""
     tile = spec.tile
-    writer.write(f"        for (var k = 0u; k < {tile.depth}u; k = k + 1u) {{")
+    unroll = tile.unroll
+    assert tile.depth % unroll == 0
+    if unroll == tile.depth:
+        for k in range(unroll):
+            writer.write("        {")
+            _write_step(writer, spec, f"{k}u")
+            writer.write("        }")
+        return
+    writer.write(f"        for (var k = 0u; k < {tile.depth}u; k = k + {unroll}u) {{")
+    for step in range(unroll):
+        writer.write("        {")
+        _write_step(writer, spec, f"(k + {step}u)" if step else "k")
+        writer.write("        }")
+    writer.write("        }")
+
+
+def _write_step(writer: KernelWriter, spec: MatmulSpec, k: str) -> None:
+    """One step along K."""
+    tile = spec.tile
     for side, each, length in (
         ("left", tile.lane_rows, tile.rows),
         ("right", tile.lane_columns, tile.columns),
@@ -311,20 +332,19 @@ def _write_products(writer: KernelWriter, spec: MatmulSpec) -> None:
             lane = "lane_row" if side == "left" else "lane_column"
             apart = length // each
             for four in range(each // 4):
-                at = f"k * {length // 4}u + {lane} + {four * apart}u"
+                at = f"{k} * {length // 4}u + {lane} + {four * apart}u"
                 writer.write(f"            let {side}_{four} = {side}_tile[{at}];")
             for i in range(each):
                 writer.write(f"            let {side[0]}{i} = {side}_{i // 4}[{i % 4}];")
         else:
             for i, place in enumerate(_lane_places(spec, side)):
-                at = f"k * {length}u + {place}"
+                at = f"{k} * {length}u + {place}"
                 writer.write(f"            let {side[0]}{i} = {side}_tile[{at}];")
     for row in range(tile.lane_rows):
         for column in range(tile.lane_columns):
             name = f"sum_{row}_{column}"
             product = _multiply_add(spec, f"l{row}", f"r{column}", name)
             writer.write(f"            {name} = {product};")
-    writer.write("        }")
 
 
 def _multiply_add(spec: MatmulSpec, left: str, right: str, total: str) -> str:

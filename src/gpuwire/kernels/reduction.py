@@ -1,9 +1,9 @@
 """Kernels that reduce some dimensions of a strided operand.
 
-An output is the reduction of `reduced` elements; a **part** of it is a run of `chunk` of those.
-Part p of output o is number `p * outputs + o`. With one part for each output, a kernel writes
-results; with more, it writes partial ones, `parts` rows of `outputs`, for a second kernel to reduce
-over the rows.
+An output is the reduction of `reduced` elements; a **part** of it is a run of `chunk` of those, or,
+where parts are interleaved, as many in turns. Part p of output o is number `p * outputs + o`. With
+one part for each output, a kernel writes results; with more, it writes partial ones, `parts` rows
+of `outputs`, for a second kernel to reduce over the rows.
 
 Two forms. In the lane form an invocation reduces a part by itself: right where neighbouring outputs
 are neighbours in memory, or parts are short. In the group form a workgroup does, its lanes reading
@@ -46,14 +46,14 @@ CHAIN, BLOCK = 64, 512
 """Elements of a chain of additions in the lane form, and of a chain of chains: eight each."""
 LANE_UNROLL = 8
 """Elements that an invocation of the lane form has on the way at once."""
-UNROLL = 4
-"""Accumulators of a lane in the group form."""
 
 
 def reduction_kernel(reduction: Reduction) -> Kernel:
     """The kernel of a reduction."""
     form = f"group{reduction.workgroup_size}" if reduction.workgroup_size else "lane"
     form += "_quads" if reduction.quads else ""
+    form += f"_by{reduction.unroll}" if reduction.unroll != 4 else ""
+    form += "_turns" if reduction.interleaved else ""
     stage = ("_partial" if reduction.partial else "") + (
         "_given" if reduction.indices_given else ""
     )
@@ -121,11 +121,21 @@ def _part_preamble(reduction: Reduction, state: State, words: Words) -> list[str
     for number, (load, place) in enumerate(zip(reduction.operands, words.loads, strict=True)):
         if load.form is not LoadForm.SCALAR:
             lines.append(f"let base{number} = {strided_index(place, place + 1, indices)};")
+    if reduction.interleaved:
+        width = reduction.workgroup_size * (QUAD if reduction.quads else 1)
+        bounds = [
+            f"let first = (part / {param(OUTPUTS)}) * {width}u;",
+            f"let last = {param(REDUCED)};",
+        ]
+    else:
+        bounds = [
+            f"let first = (part / {param(OUTPUTS)}) * {param(CHUNK)};",
+            f"let last = min(first + {param(CHUNK)}, {param(REDUCED)});",
+        ]
     return [
         f"let output = part % {param(OUTPUTS)};",
         *lines,
-        f"let first = (part / {param(OUTPUTS)}) * {param(CHUNK)};",
-        f"let last = min(first + {param(CHUNK)}, {param(REDUCED)});",
+        *bounds,
         f"let start = {state.identity or _loading(reduction, 'first')};",
     ]
 
@@ -178,26 +188,29 @@ def _tree(size: int, first: int) -> str:
 
 
 def _group_function(reduction: Reduction, state: State, words: Words) -> str:
-    size = reduction.workgroup_size
+    size, unroll = reduction.workgroup_size, reduction.unroll
+    totals = QUAD if reduction.quads else unroll
     lines = [*_part_preamble(reduction, state, words)]
-    lines += [f"var total{k} = start;" for k in range(UNROLL)]
+    lines += [f"var total{k} = start;" for k in range(totals)]
+    turns = f"{param(PARTS)} * " if reduction.interleaved else ""
+    lines.append(f"let apart = {turns}{size}u;")
     if reduction.quads:
         lines += ["let end = last >> 2u;", "var n = (first >> 2u) + lane;"]
     else:
         lines += ["let end = last;", "var n = first + lane;"]
-    lines.append(f"while n + {(UNROLL - 1) * size}u < end {{")
-    steps = [_taking_in(reduction, state, words, f"n + {k * size}u", k) for k in range(UNROLL)]
+    lines.append(f"while n + {unroll - 1}u * apart < end {{")
+    steps = [_taking_in(reduction, state, words, f"n + {k}u * apart", k) for k in range(unroll)]
     lines += [f"    {line}" for loads, _ in steps for line in loads]
     lines += [f"    {line}" for _, additions in steps for line in additions]
-    lines += [f"    n = n + {UNROLL * size}u;", "}"]
-    for k in range(UNROLL - 1):
+    lines += [f"    n = n + {unroll}u * apart;", "}"]
+    for k in range(unroll - 1):
         loads, additions = _taking_in(reduction, state, words, "n", k)
         lines += ["if n < end {"]
-        lines += [f"    {line}" for line in (*loads, *additions, f"n = n + {size}u;")]
+        lines += [f"    {line}" for line in (*loads, *additions, "n = n + apart;")]
         lines += ["}"]
     step = 1
-    while step < UNROLL:
-        for k in range(0, UNROLL, 2 * step):
+    while step < totals:
+        for k in range(0, totals, 2 * step):
             lines.append(f"total{k} = {state.combine(f'total{k}', f'total{k + step}')};")
         step *= 2
     lines += ["shared_state[lane] = total0;", "workgroupBarrier();"]

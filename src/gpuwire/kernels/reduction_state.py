@@ -50,6 +50,11 @@ class Reduction:
     """The group form reads elements in fours: the one reduced dimension is contiguous in every
     operand that varies along it, and its length, `chunk`, the offsets and the kept dimensions'
     strides are multiples of four."""
+    unroll: int = 4
+    """Elements, or quads, that a lane of the group form has on the way at once; a power of two."""
+    interleaved: bool = False
+    """The parts of an output take turns along its elements, a workgroup's width each: what runs at
+    one time then reads one stretch of memory. Else each has a run of `chunk`. Group form only."""
     loads: tuple[Load, ...] = ()
     """Operands of the prologue; none: the one tensor that is reduced. Forms are QUAD (if `quads`),
     STRIDED, UNIFORM (if `quads`: the same along the reduced dimension) and SCALAR."""

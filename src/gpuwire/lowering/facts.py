@@ -6,11 +6,29 @@ from dataclasses import dataclass
 
 from gpuwire.compute.adapters import AdapterProperties
 from gpuwire.ir.dtypes import ALL_DTYPES, DType
+from gpuwire.kernels.matmul import Tile
 from gpuwire.kernels.shader_types import shader_type
 
 BINDING_ALIGNMENT = 256
 """Bytes. What plans align bindings within a buffer to: the largest that WebGPU lets an adapter
 ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionShape:
+    """How reductions in the group form are divided."""
+
+    workers: int = 1 << 19
+    """Invocations that fill the device: below that, outputs are split into parts."""
+    workgroup_size: int = 256
+    unroll: int = 4
+    """Elements, or quads, that an invocation has on the way at once."""
+    interleaved: bool = False
+    """Whether the parts of an output take turns along its elements."""
+
+
+LARGE = Tile(128, 128, 8, 8, 8)
+"""Of products of large matrices. `lowering.plan_matmul` has the others, and what they reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +47,8 @@ class DeviceFacts:
     """What one buffer holds."""
     max_immediate_bytes: int = 128
     """Of a launch's parameters; more go through a buffer."""
+    reductions: ReductionShape = ReductionShape()
+    large_tile: Tile = LARGE
 
 
 def device_facts(properties: AdapterProperties) -> DeviceFacts:

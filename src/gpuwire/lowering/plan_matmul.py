@@ -31,9 +31,9 @@ from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy, plan_pro
 
 SMALL = Tile(16, 16, 16, 1, 1)
 MIDDLE = Tile(64, 64, 16, 4, 4)
-LARGE = Tile(128, 128, 8, 8, 8)
 # Measured on an H200 (132 multiprocessors), float32, TFLOP/s for n = 256, 1024, 4096: SMALL 0.7, 5,
-# 6; MIDDLE 0.5, 17, 29; LARGE 0.3, 9, 31. Below two workgroups for each multiprocessor size loses.
+# 6; MIDDLE 0.5, 17, 29; the large one (`facts`) 0.3, 9, 31. Below two workgroups for each
+# multiprocessor size loses.
 
 
 def plan_matmul(builder: PlanBuilder, node: Node, left: Placed, right: Placed) -> Placed:
@@ -196,13 +196,14 @@ def _batch_strides(side: Placed, batch: tuple[int, ...]) -> tuple[int, ...]:
 def _tile(facts: DeviceFacts, accumulate: DType, m: int, n: int, batches: int) -> Tile:
     """The largest tile that still gives the device enough workgroups and fits its memory."""
     size = accumulate.itemsize
-    for tile in (LARGE, MIDDLE):
+    large = facts.large_tile
+    for tile in (large, MIDDLE):
         workgroups = -(-m // tile.rows) * -(-n // tile.columns) * batches
         shared = (tile.rows + tile.columns) * tile.depth * size
         if (
             min(m, n) >= tile.rows // 2
-            and workgroups >= (256 if tile is LARGE else 32)
-            and size <= (4 if tile is LARGE else 8)
+            and workgroups >= (256 if tile is large else 32)
+            and size <= (4 if tile is large else 8)
             and shared <= facts.max_workgroup_memory
             and tile.workgroup_size <= facts.max_workgroup_invocations
         ):

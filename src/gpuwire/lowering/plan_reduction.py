@@ -20,10 +20,8 @@ from gpuwire.lowering.builder import Operand, PlanBuilder, constant_words, scala
 from gpuwire.lowering.layouts import Placed, Strides, collapsed
 from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy
 
-WORKERS = 1 << 19
-"""Invocations that fill a large device: below that, outputs are split into parts."""
 SOFTWARE_WORKERS = 1 << 9
-"""The same for a CPU that plays a device."""
+"""Invocations that fill a CPU that plays a device: below that, outputs are split into parts."""
 LANE_ELEMENTS = 32
 """Up to this many contiguous elements an invocation reduces an output by itself."""
 LANE_CHUNK = 1 << 8
@@ -167,7 +165,8 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
     size = _workgroup_size(builder, task)
     least = GROUP_CHUNK if size else LANE_CHUNK
     workers = task.outputs * size if size else task.outputs
-    fill = SOFTWARE_WORKERS if builder.facts.is_software else WORKERS
+    shape = builder.facts.reductions
+    fill = SOFTWARE_WORKERS if builder.facts.is_software else shape.workers
     wanted = max(1, fill // workers, -(-task.elements // MAX_CHUNK))
     chunk = min(task.elements, max(least, -(-task.elements // wanted)), MAX_CHUNK)
     quads = bool(size) and _in_quads(task)
@@ -185,6 +184,8 @@ def _plan(builder: PlanBuilder, task: _Task, result: Placed) -> None:
         indices_given=task.indices is not None,
         workgroup_size=size,
         quads=quads,
+        unroll=shape.unroll,
+        interleaved=bool(size) and not last and shape.interleaved,
         loads=_loads(task, quads),
         prologue=task.prologue,
         epilogue_loads=tuple(_load(other) for other in task.others) if last else (),
@@ -263,7 +264,7 @@ def _workgroup_size(builder: PlanBuilder, task: _Task) -> int:
         return 0
     if task.elements <= 1024:
         return 64
-    return min(256, builder.facts.max_workgroup_invocations)
+    return min(builder.facts.reductions.workgroup_size, builder.facts.max_workgroup_invocations)
 
 
 def _launch(
