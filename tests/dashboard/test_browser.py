@@ -9,6 +9,7 @@ import numpy as np
 
 import gpuwire as gw
 from browser import Browser
+from gpuwire.config import load_config
 from servers import ServerProcess
 
 
@@ -25,7 +26,8 @@ def test_the_page_shows_a_session_at_work(
     served: tuple[ServerProcess, str], tmp_path: Path
 ) -> None:
     server, url = served
-    with Browser(tmp_path / "browser") as browser, gw.connect(server.ticket) as dev:
+    config = load_config(remote__upload_cache=True)
+    with Browser(tmp_path / "browser") as browser, gw.connect(server.ticket, config=config) as dev:
         browser.open(url)
         browser.wait("document.getElementById('link').textContent === 'live'")
         browser.wait("document.querySelectorAll('#sessions tbody tr').length === 1")
@@ -33,6 +35,8 @@ def test_the_page_shows_a_session_at_work(
         assert "open" in browser.evaluate(row)
         assert "default" in browser.evaluate(row)
 
+        for _ in range(2):
+            gw.asarray(np.ones((1024, 512), np.float32), device=dev)
         work(dev, 12)
         browser.wait("document.querySelector('#latest tbody').innerText.includes('operations')")
         browser.wait("document.querySelector('#kernels tbody').innerText.includes('tanh')")
@@ -42,6 +46,12 @@ def test_the_page_shows_a_session_at_work(
         )
         browser.wait("document.getElementById('log').innerText.includes('session')")
         browser.wait("document.getElementById('cache').textContent.includes('hits')")
+        browser.wait(
+            "/ % of [\\d,]+ operations/.test(document.getElementById('cache').textContent)"
+        )
+        browser.wait(
+            "document.getElementById('tiles').innerText.includes('announced uploads found')"
+        )
 
         # The drawing, by keyboard alone.
         browser.wait("document.querySelectorAll('#graph-scroll svg g > g').length >= 4")

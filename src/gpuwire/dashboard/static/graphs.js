@@ -56,7 +56,7 @@ export class Graphs {
     write(this.cache, runs
       ? `${number(Math.max(0, runs - registrations - misses))} hits, ${number(registrations)} registered, `
         + `${plural(misses, "miss", "misses")}, ${number(sum("evictions"))} given up; `
-        + `${bytes(saved)} saved on the link`
+        + `${bytes(saved)} saved on the link${fusedShare(devices)}`
       : "No op-graph has run yet: they appear when a program repeats itself.");
     if (!this.#chosen && graphs.length) {
       const { device, session, graph } = graphs.reduce((a, b) => (b.nodes > a.nodes ? b : a));
@@ -176,6 +176,13 @@ export class Graphs {
     const found = this.#boxes[next];
     this.scroll.scrollTo({ left: found.x - this.scroll.clientWidth / 2, top: found.y - this.scroll.clientHeight / 2 });
   }
+}
+
+function fusedShare(devices) {
+  const total = (field) => devices.reduce((sum, device) => sum + device[field].reduce((all, { count }) => all + count, 0), 0);
+  const fused = total("fused");
+  const run = fused + total("unfused");
+  return run ? `; ${Math.round((fused / run) * 100)} % of ${number(run)} operations ran in a kernel with others` : "";
 }
 
 function edge(from, to) {

@@ -29,6 +29,11 @@ export class Tiles {
     this.#tile("failed operations", number(devices.reduce((sum, device) => sum + device.failures, 0)));
     this.#tile("refused connections", number(now.totals.refusals));
     this.#tile("viewers", number(now.viewers));
+    const { upload_hits: found, upload_misses: missed, upload_bytes_not_sent: spared } = now.totals;
+    if (found || missed) {
+      this.#tile("announced uploads found", `${number(found)} of ${number(found + missed)}`);
+      this.#tile("not sent again", bytes(spared));
+    }
   }
 
   #tile(name, text) {
