@@ -25,6 +25,7 @@ import qh3.asyncio
 import qh3.quic.configuration
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from gpuwire.loops import loop_factory
 from gpuwire.transport import (
     Connection,
     Identity,
@@ -32,7 +33,6 @@ from gpuwire.transport import (
     TransportOptions,
     connect,
     listen,
-    loop_factory,
 )
 
 MIB = 1 << 20

@@ -197,11 +197,12 @@ class RateControl:
 
     # --- Acknowledgements ---------------------------------------------------------------------
 
-    def on_rtt_measurement(self, *, now: float, rtt: float) -> None:
-        """One round trip, the peer's delay included."""
-        self._trips.add(rtt)
+    def on_rtt_measurement(self, *, now: float, rtt: float, delay: float = 0.0) -> None:
+        """One round trip, and how long the peer says it waited before it acknowledged: not part of
+        the path, as far as that is plausible (RFC 9002 section 5.3)."""
         if self._minimum is None or rtt <= self._minimum:
             self._minimum, self._minimum_at = rtt, now
+        self._trips.add(rtt - delay if rtt - delay >= self._minimum else rtt)
 
     def on_acknowledged(self, *, now: float, packets: Sequence[SentPacket]) -> None:
         """Packets in flight that one acknowledgement covers anew, in the order of sending."""

@@ -97,10 +97,10 @@ class Recovery(QuicPacketRecovery):
 
     def _measure(self, latest: float, ack_delay: float, now: float) -> None:
         """RFC 9002 section 5.3."""
-        self._cc.on_rtt_measurement(now=now, rtt=latest)
+        delay = min(ack_delay, self.max_ack_delay)
+        self._cc.on_rtt_measurement(now=now, rtt=latest, delay=delay)
         sample = max(latest, LEAST_ROUND_TRIP)
         self._rtt_min = min(self._rtt_min, sample)
-        delay = min(ack_delay, self.max_ack_delay)
         if sample >= self._rtt_min + delay:
             sample -= delay
         self._rtt_latest = sample
