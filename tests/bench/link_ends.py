@@ -21,6 +21,7 @@ from typing import Any
 import aioquic.asyncio.client
 import aioquic.asyncio.server
 import aioquic.quic.configuration
+import numpy as np
 import qh3.asyncio
 import qh3.quic.configuration
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -307,7 +308,7 @@ async def _open_ours(
     async def download(count: int) -> None:
         control.writer.write_nowait(DOWNLOAD + b"%010d" % count)
         stream = await connection.accept_bulk()
-        await stream.read_into(memoryview(bytearray(count)))
+        await stream.read_into(memoryview(np.empty(count, np.uint8)))
 
     client.quiet_upload = quiet_upload
     client.upload, client.echo, client.download = upload, echo, download
