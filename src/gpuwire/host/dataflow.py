@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import cast
 
 from gpuwire.compute.handles import Binding, Handle
 from gpuwire.errors import ExecutionError, GpuwireError, UnknownTensor
@@ -116,15 +117,11 @@ class Dataflow:
 
     def find_all(self, ids: Sequence[TensorId]) -> tuple[Tensor, ...]:
         """The tensors of these ids; `UnknownTensor` if one is none of the session."""
-        found = []
-        for tensor_id in ids:
-            tensor = self.tensors.find(tensor_id)
-            if tensor is None:
-                raise UnknownTensor(
-                    f"there is no tensor {tensor_id} in this session", tensor=tensor_id
-                )
-            found.append(tensor)
-        return tuple(found)
+        found = self.tensors.find_all(ids)
+        if None in found:
+            missing = ids[found.index(None)]
+            raise UnknownTensor(f"there is no tensor {missing} in this session", tensor=missing)
+        return cast("tuple[Tensor, ...]", found)
 
     def start(self, work: Work) -> None:
         """Runs work whose outputs have begun: now, or as soon as its inputs are there."""
@@ -133,7 +130,7 @@ class Dataflow:
 
     def when_ready(self, inputs: Sequence[Tensor], callback: Callable[[], None]) -> None:
         """Calls back once all of these are there or have failed: now, or from `run_ready`."""
-        left = sum(not tensor.settled for tensor in inputs)
+        left = sum([tensor.value is None and tensor.failure is None for tensor in inputs])
         if not left:
             callback()
             return
@@ -322,10 +319,10 @@ class Dataflow:
     def _finish(self, work: Work, values: tuple[Value, ...]) -> None:
         """Settles the outputs, or none of them."""
         stream = work.stream
-        leases: dict[Handle, Lease] = {}
-        for tensor in work.inputs:
-            assert tensor.value is not None and tensor.lease is not None
-            leases[tensor.value.handle] = tensor.lease
+        leases: dict[Handle, Lease] = {
+            tensor.value.handle: tensor.lease  # type: ignore[union-attr, misc]
+            for tensor in work.inputs
+        }
         try:
             for value in values:
                 if value.handle not in leases:
@@ -344,6 +341,8 @@ class Dataflow:
     def _require_memory(self, work: Work) -> None:
         """Refuses work whose results would pass the session's limit. A view costs nothing; reshape
         makes one of a contiguous value."""
+        if not self.account.limit:
+            return
         needed = sum(work.runnable.charges)
         if work.is_single:
             node = work.runnable.graph.nodes[0]

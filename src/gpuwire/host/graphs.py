@@ -76,6 +76,8 @@ class _Graph:
     bound_bytes: int = 0
     """What its first run took on the wire besides the definition."""
     last: LastRun | None = None
+    fits: bool = False
+    """Whether what the last run bound fits the graph, as far as it is not in the tensors."""
     runs: int = 0
     waiting: list[_Run] = field(default_factory=list)
 
@@ -137,14 +139,17 @@ class Graphs:
             )
             self._fail_unbound(task, stream, unknown)
             return
-        before = graph.remembered_ids
-        bindings, graph.last = bindings_of(task, graph.last)
+        before, remembered = graph.last, graph.remembered_ids
+        bindings, graph.last = bindings_of(task, before)
+        if not graph.last.binds_as(before):
+            self._remembered_ids += graph.remembered_ids - remembered
+            graph.fits = False
         graph.runs += 1
         if task.definition is None:
             self._found[graph.runnable is not None] += 1
-        self._remembered_ids += graph.remembered_ids - before
         self._graphs.move_to_end(task.graph)
-        counts = dataflow.operations.counts
+        tells = self._savings.logger.wants_full
+        counts = dataflow.operations.counts if tells else None  # Adding them up costs 3 µs.
         self._run_bound(task.graph, graph, bindings, stream)
         self._note_run(task, graph, counts)
         for tensor_id in bindings.dropped:
@@ -208,7 +213,8 @@ class Graphs:
     ) -> None:
         dataflow = self._dataflow
         place = dataflow.take_places(graph.ops)
-        error = _misfit(graph_id, graph, bindings)
+        error = None if graph.fits else _misfit(graph_id, graph, bindings)
+        graph.fits = error is None
         types = graph.outputs
         if len(types) != len(bindings.outputs):
             types = (None,) * len(bindings.outputs)  # type: ignore[assignment]
@@ -244,15 +250,15 @@ class Graphs:
         work = Work(graph.runnable, run.place, run.stream, run.inputs, scalars, run.outputs)
         self._dataflow.start(work)
 
-    def _note_run(self, task: RunGraph, graph: _Graph, before: OperationCounts) -> None:
-        """Counts a run, and tells of it; `before` are the session's operations before it. A run
+    def _note_run(self, task: RunGraph, graph: _Graph, before: OperationCounts | None) -> None:
+        """Counts a run, and tells of it if `before` are the session's operations before it. A run
         that still waits for its inputs has none to tell of yet."""
         said, is_new = _said_bytes(task), task.definition is not None
         if task.definition is not None:
             graph.bound_bytes = said
             said += len(task.definition)
         classes = ""
-        if self._savings.logger.wants_full:
+        if before is not None:
             now = self._dataflow.operations.counts
             classes = op_classes(
                 tuple(map(sub, now.fused, before.fused)),
@@ -372,9 +378,13 @@ def _scalar_misfit(
 
 def _check_types(graph_id: GraphId, graph: _Graph, inputs: tuple[Tensor, ...]) -> None:
     for number, (wanted, tensor) in enumerate(zip(graph.inputs, inputs, strict=True)):
+        if tensor.type is wanted:
+            continue
         # A tensor that failed early has no type.
         if tensor.type is not None and tensor.type != wanted:
             raise GraphBindingError(
                 f"input {number} of graph {graph_id} is {wanted}, and {tensor.type} was bound",
                 graph=graph_id,
             )
+        if tensor.type is not None:
+            tensor.type = wanted  # The same; and the next run sees at once that it is.

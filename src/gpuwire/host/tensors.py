@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuwire.errors import GpuwireError, MalformedMessage, OutOfMemory
@@ -124,6 +124,10 @@ class TensorTable:
     def find(self, tensor_id: TensorId) -> Tensor | None:
         """The tensor of that id, or None if the session has none."""
         return self._tensors.get(tensor_id)
+
+    def find_all(self, ids: Sequence[TensorId]) -> tuple[Tensor | None, ...]:
+        """The same for several."""
+        return tuple(map(self._tensors.get, ids))
 
     def add(self, tensor_id: TensorId, tensor: Tensor) -> None:
         """Puts a new tensor in. `MalformedMessage` if the id is taken, `LimitBreached` above

@@ -86,7 +86,10 @@ class Work:
     @property
     def failed_input(self) -> Failure | None:
         """The failure of the first input that has one."""
-        return next((i.failure for i in self.inputs if i.failure is not None), None)
+        for tensor in self.inputs:
+            if tensor.failure is not None:
+                return tensor.failure
+        return None
 
     @property
     def is_single(self) -> bool:

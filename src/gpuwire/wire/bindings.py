@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add
+from typing import cast
 
 from gpuwire.errors import MalformedMessage
 from gpuwire.ids import GraphId, StreamId, TensorId
@@ -51,6 +52,16 @@ class LastRun:
     outputs: tuple[int, ...]
     dropped: tuple[int, ...]
     scalars: tuple[Scalar, ...]
+
+    def binds_as(self, before: LastRun | None) -> bool:
+        """Whether nothing but `base` was told: codes and scalars are the very ones of `before`."""
+        return (
+            before is not None
+            and self.inputs is before.inputs
+            and self.outputs is before.outputs
+            and self.dropped is before.dropped
+            and self.scalars is before.scalars
+        )
 
 
 def run_of(
@@ -121,7 +132,7 @@ def bindings_of(run: RunGraph, last: LastRun | None) -> tuple[Bindings, LastRun]
     bindings = Bindings(
         base,
         _tensors(inputs, base),
-        tuple(map(TensorId, map(add, outputs, repeat(base)))),
+        cast("tuple[TensorId, ...]", tuple(map(add, outputs, repeat(base)))),
         _tensors(dropped, base),
         scalars,
     )
@@ -153,7 +164,8 @@ def _codes(
 
 
 def _tensors(codes: tuple[int, ...], base: int) -> tuple[TensorId, ...]:
-    return tuple([TensorId(base - (code >> 1) if code & 1 else code >> 1) for code in codes])
+    ids = tuple([base - (code >> 1) if code & 1 else code >> 1 for code in codes])
+    return cast("tuple[TensorId, ...]", ids)
 
 
 def _patched(scalars: tuple[Scalar, ...], run: RunGraph) -> tuple[Scalar, ...]:

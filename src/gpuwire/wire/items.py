@@ -262,6 +262,8 @@ def _run_graph(item: Plain, limits: WireLimits) -> RunGraph:
         raise MalformedMessage(
             f"RunGraph: wanted 3 to 9 fields, found {len(item)}", what="RunGraph"
         )
+    if len(item) == 3:
+        return RunGraph(_checked_stream(item[1]), _checked_graph(item[2]))
     said = item[3:] + (None,) * (9 - len(item))
     scalars, base, dropped, inputs, outputs, definition = said
     most = limits.max_graph_nodes
