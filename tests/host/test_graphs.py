@@ -362,14 +362,23 @@ def test_bindings_that_do_not_fit_fail_the_outputs(
     runner.run(scenario())
 
 
+ONE = Scalar(1.0, dt.float32)
+
+
 def test_scalars_of_another_type_do_not_fit(front, runner) -> None:
     async def scenario() -> None:
         session, client = front.open(), Client()
         front.tasks(session, register(1, [1, 2, 3, 4]))
         told = client.run(1, 10, [1], [11, 12], [2.0, 1.0], definition=SCALE_AND_ADD)
         again = client.run(1, 20, [1], [21, 22], [2.0, 1.0])
-        front.tasks(session, told, replace(again, scalars=((1, Scalar(1, dt.int32)),)))
-        assert isinstance(await front.failure(session, 21), GraphBindingError)
+        same = client.run(1, 30, [1], [31, 32], [2.0, 1.0])
+        assert not same.scalars
+        front.tasks(session, told, replace(again, scalars=((1, Scalar(1, dt.int32)),)), same)
+        for output in (21, 31):
+            assert isinstance(await front.failure(session, output), GraphBindingError)
+        back = replace(client.run(1, 40, [1], [41, 42], [2.0, 1.0]), scalars=((1, ONE),))
+        front.tasks(session, back)
+        assert values(await front.read(session, 41)) == [3, 5, 7, 9]
         await front.end(session)
 
     runner.run(scenario())
