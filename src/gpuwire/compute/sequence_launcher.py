@@ -34,9 +34,9 @@ from gpuwire.errors import LaunchError
 
 MAX_PLACES = 16
 """Sets of places kept of one sequence: a loop's memory goes round in a few."""
-MAX_BOUND_STEPS = 1 << 16
-"""Launches kept bound in all sequences together, about 400 bytes each; the sequences that have not
-run for longest go first."""
+MAX_BOUND_STEPS = 1 << 15
+"""Launches kept bound in all sequences together, 1.3 KiB each with their bind groups' notes; the
+sequences that have not run for longest go first."""
 
 
 class SequenceLauncher:
