@@ -158,14 +158,21 @@ def test_a_frame_has_the_time_of_its_first_launches_only(
     traced: tuple[Collector, ServerProcess],
 ) -> None:
     collector, server = traced
-    program = """
+    program = '''
 import gpuwire as gw, numpy as np
 with gw.connect() as dev:
     x = gw.ones((3, 5), device=dev)
     for _ in range(70):
         x = x * 1.5
     np.asarray(x)
-"""
+    twice = dev.kernel("""
+      @group(0) @binding(0) var<storage, read_write> x: array<f32>;
+      @compute @workgroup_size(16) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+          x[id.x] = 2.0 * x[id.x];
+      }""", name="twice")
+    twice(x, grid=15)
+    np.asarray(x)
+'''
     run(
         program,
         server.ticket,
@@ -174,12 +181,14 @@ with gw.connect() as dev:
         GPUWIRE_REMOTE__GRAPH_CACHE="false",
         GPUWIRE_REMOTE__FLUSH_THRESHOLD="1000",
     )
-    spans = collector.wait("gpuwire.kernel multiply*")
+    spans = collector.wait("gpuwire.kernel multiply*", "gpuwire.kernel twice", "gpuwire.run kernel")
     frame = next(s for s in spans if s.service == "many launches" and s.name == "gpuwire.frame")
     runs = [s for s in spans if s.trace == frame.trace and s.name == "gpuwire.run multiply"]
     kernels = [s for s in spans if s.trace == frame.trace and "kernel" in s.name]
     assert len(runs) == 70
     assert 60 <= len(kernels) <= 64
+    own = next(s for s in collector.wait("gpuwire.kernel twice") if s.name.endswith(" twice"))
+    assert next(s for s in spans if s.id == own.parent).name == "gpuwire.run kernel"
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,14 @@ class KernelTimes:
     @contextmanager
     def told_to(self, told: LaunchTold) -> Iterator[None]:
         """Times the launches of the block for somebody else than viewers."""
-        self._told = told
+        before, self._told = self._told, told
         self._server.observe_launches(self)
         try:
             yield
         finally:
-            self._told = None
-            self._server.observe_launches(self if self._is_observing else None)
+            self._told = before
+            is_wanted = self._is_observing or before is not None
+            self._server.observe_launches(self if is_wanted else None)
 
     def before(self, kernel: Kernel, stream: int) -> None:
         """A kernel is about to be launched."""

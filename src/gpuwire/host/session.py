@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from gpuwire.ids import RequestId
 from gpuwire.telemetry.snapshots import GraphDrawing, HostSessionSnapshot
 from gpuwire.telemetry.trace_context import TraceContext
 from gpuwire.wire.codec import decode_tasks, encode_reply
+from gpuwire.wire.device_tasks import LaunchKernel
 from gpuwire.wire.limits import WireLimits
 from gpuwire.wire.messages import (
     DefineGraph,
@@ -263,7 +265,8 @@ class HostSession:
                 self._requests.begin(task.request, trace.task("sync"))
         self._dataflow.trace = trace
         try:
-            self._run(task)
+            with trace.launching() if isinstance(task, LaunchKernel) else nullcontext():
+                self._run(task)
         finally:
             self._dataflow.trace = None
             if not self._tasks:

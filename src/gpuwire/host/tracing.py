@@ -65,12 +65,28 @@ class TracedFrame:
         name = nodes[0].definition.name if work.is_single else "graph"
         facts = {"operations": len(nodes), "place": work.place}
         span = self._host.tracer.begin(f"gpuwire.run {name}", self._span.context, facts)
+        with self._timed(span):
+            yield
+        failure = next((out.failure for out in work.outputs if out.failure is not None), None)
+        span.end(failure="" if failure is None else str(failure.error))
+
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        """A kernel of the user's is launched in the block, if what it works on is there; if not,
+        its launch comes later and is not timed."""
+        span = self._host.tracer.begin("gpuwire.run kernel", self._span.context, {})
+        try:
+            with self._timed(span):
+                yield
+        finally:
+            span.end()
+
+    @contextmanager
+    def _timed(self, span: Span) -> Iterator[None]:
         launches = _Launches(self._host, span, self._launches_left)
         with self._host.kernels.told_to(launches):
             yield
         self._launches_left = launches.left
-        failure = next((out.failure for out in work.outputs if out.failure is not None), None)
-        span.end(failure="" if failure is None else str(failure.error))
 
     def ended(self) -> None:
         """Its last task has begun."""
