@@ -62,6 +62,37 @@ def test_a_long_tensor_is_whole_when_stream_and_reply_have_come(reply_first: boo
     assert np.shares_memory(array, np.frombuffer(target, np.uint8))  # Received in place.
 
 
+def test_a_long_tensor_goes_on_over_another_link_in_the_same_memory() -> None:
+    pending = replies()
+    future: Future[Any] = Future()
+    pending.expect(ONE, TYPE, future)
+    header, octets = BulkHeader(ONE, TYPE.nbytes), VALUES.tobytes()
+    assert pending.progress() == ()
+    for start, end in ((0, 5), (5, 5), (5, TYPE.nbytes)):
+        target = pending.bulk_begins(header)
+        assert target is not None and len(target) == TYPE.nbytes - start
+        target[: end - start] = octets[start:end]
+        if end < TYPE.nbytes:
+            pending.bulk_interrupted(ONE, end - start)
+            assert pending.progress() == ((ONE, end),)
+    pending.bulk_ended(ONE)
+    pending.take(TensorData(ONE, TYPE, None))
+    assert np.array_equal(future.result(timeout=0), VALUES)
+
+
+def test_a_server_that_did_not_hear_of_an_end_is_told_and_its_stream_not_wanted() -> None:
+    pending = replies()
+    for number in range(1, 400):
+        request = RequestId(number)
+        pending.expect(request, TYPE, Future())
+        pending.bulk_begins(BulkHeader(request, TYPE.nbytes))
+        pending.bulk_ended(request)
+        pending.take(TensorData(request, TYPE, None))
+    assert pending.progress()[-1] == (399, TYPE.nbytes)
+    assert 128 <= len(pending.progress()) <= 256
+    assert pending.bulk_begins(BulkHeader(RequestId(399), TYPE.nbytes)) is None
+
+
 def test_done_answers_a_sync() -> None:
     pending = replies()
     future: Future[Any] = Future()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuwire.errors import ConnectionClosed, StreamEnded, StreamReset, StreamStopped
+from gpuwire.errors import ConnectionClosed, LinkLost, StreamEnded, StreamReset, StreamStopped
 from gpuwire.transport import ReceiveStream, Stream, TransportOptions
 
 MIB = 1 << 20
@@ -212,6 +212,28 @@ def test_a_stream_that_ends_early_says_how_much_there_was(run: Any, linked: Any)
             assert (caught.value.wanted, caught.value.found) == (10, 7)
             assert await reader.read(100) == b"0123456"
             assert await reader.read(100) == b""
+
+    run(scenario())
+
+
+def test_what_has_arrived_is_read_after_the_end_of_the_connection(run: Any, linked: Any) -> None:
+    async def scenario() -> None:
+        async with linked() as link:
+            whole, part = link.client.open_bulk(), link.client.open_bulk()
+            await whole.write(bytes(1000))
+            whole.finish()
+            await part.write(bytes(700))
+            await whole.wait_acknowledged()
+            await part.wait_acknowledged()
+            link.server.abandon(LinkLost("cut"))
+            first, second = [await link.server.accept_bulk() for _ in range(2)]
+            assert (first.is_whole, second.is_whole) == (True, False)
+            assert len(await first.readexactly(1000)) == 1000
+            with pytest.raises(LinkLost):
+                await second.read_into(memoryview(bytearray(1000)))
+            assert second.taken_bytes == 700
+            with pytest.raises(LinkLost):
+                await link.server.accept_bulk()
 
     run(scenario())
 

@@ -48,7 +48,7 @@ async def find_link(
     seconds, pause = min(FIRST_ATTEMPT_SECONDS, attempt_seconds), FIRST_PAUSE_SECONDS
     while True:
         try:
-            return await attempt(min(seconds, max(over - loop.time(), pause)))
+            return await attempt(min(seconds, max(over - loop.time(), FIRST_PAUSE_SECONDS)))
         except ConnectError as error:
             if isinstance(error, FINAL):
                 raise
