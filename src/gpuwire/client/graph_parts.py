@@ -5,8 +5,8 @@ between and is dropped along with its last reader; so a part ends where least is
 the last quarter of the places where it could. Nothing is reordered: part k is the nodes from where
 part k − 1 ended.
 
-A graph whose parts are more than either side keeps, 2.5 MiB or some 250,000 operations, is told anew
-at each run.
+A graph whose parts are more than either side keeps, 2.5 MiB or some 250,000 operations, is told
+anew at each run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ from gpuwire.errors import ArgumentError
 from gpuwire.ids import LocationId
 from gpuwire.ir.graphs import InputRef, Node, NodeRef, NodeSource, OpGraph, ScalarRef, ValueRef
 from gpuwire.ir.tensors import TensorType
+from gpuwire.wire.bindings import most_run_bytes
 from gpuwire.wire.codec import encode_definition
 from gpuwire.wire.definitions import GraphDefinition
 from gpuwire.wire.limits import WireLimits
-
-_ID_BYTES = 10
-_SCALAR_BYTES = 19
-_RUN_BYTES = 64
-"""The most that a run's fields take on the wire."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,8 +156,7 @@ class _Cutter:
     def _too_much(self, encoded: bytes, inputs: int, scalars: int, outputs: int) -> str:
         """Of what there is more than a task may hold, in words; nothing if all fits."""
         limits = self._limits
-        # What it drops are inputs, and what it drops of the session's is told apart if it is much.
-        run = _RUN_BYTES + _ID_BYTES * (2 * inputs + outputs) + _SCALAR_BYTES * scalars
+        run = most_run_bytes(inputs, outputs, scalars)
         room = min(limits.max_graph_bytes, limits.max_item_bytes - run)
         if len(encoded) > room:
             return f"{len(encoded)} bytes to tell; the most is {room}"

@@ -64,6 +64,16 @@ class LastRun:
         )
 
 
+DROPS_MAX = 1024
+"""Tensors that a run drops along; more go in a task of their own."""
+
+
+def most_run_bytes(inputs: int, outputs: int, scalars: int) -> int:
+    """The most that a run of a graph takes on the wire, whatever it binds, besides a definition:
+    ten bytes an id, nineteen a scalar."""
+    return 64 + 10 * (inputs + outputs + DROPS_MAX) + 19 * scalars
+
+
 def run_of(
     stream: StreamId,
     graph: GraphId,

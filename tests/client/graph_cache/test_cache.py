@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -533,6 +534,19 @@ def test_without_repetition_the_device_begins_early() -> None:
         h = program.op("negative", h, line=number)
     assert program.run_count(), "the size closes a segment"
     program.check_end([h])
+
+
+def test_a_unit_that_binds_more_than_an_item_holds_is_cut() -> None:
+    """After a day of work, when ids are long: 4,000 inputs and as many numbers."""
+    program = Program()
+    inputs = [program.upload() for _ in range(4000)]
+    program.recorder._tensor_ids = itertools.count(1 << 40)
+    for turn in range(4):
+        made = []
+        for number, x in enumerate(inputs):
+            rate = Scalar(turn * 4000 + number, dt.int32)
+            made.append(program.op("multiply", x, rate, line=100 + number))
+    program.check_end([*inputs, *made, x])
 
 
 def test_idle_ops_go_within_a_millisecond_or_so() -> None:

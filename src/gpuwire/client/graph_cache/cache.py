@@ -9,7 +9,7 @@ from itertools import islice, repeat, starmap
 
 from gpuwire.client.batch import Batches, BatchMark, Upload
 from gpuwire.client.graph_cache.known import KnownGraph, KnownGraphs
-from gpuwire.client.graph_cache.relative import Content, definition_of, relative_ops
+from gpuwire.client.graph_cache.relative import SCALAR, Content, definition_of, relative_ops
 from gpuwire.client.graph_cache.stream import Stream
 from gpuwire.client.graph_cache.units import Match
 from gpuwire.client.op_by_op import TIMER_SLACK, BatchTimer
@@ -19,7 +19,7 @@ from gpuwire.ids import GraphId, LocationId, StreamId, TensorId
 from gpuwire.ir.operations import Operand, Operation
 from gpuwire.ir.tensors import Scalar
 from gpuwire.telemetry.savings import Savings
-from gpuwire.wire.bindings import Bindings, LastRun, run_of
+from gpuwire.wire.bindings import DROPS_MAX, Bindings, LastRun, most_run_bytes, run_of
 from gpuwire.wire.codec import encode_definition, encode_task
 from gpuwire.wire.limits import DEFAULT_LIMITS
 from gpuwire.wire.messages import (
@@ -33,8 +33,6 @@ from gpuwire.wire.packing import pack_value
 
 _STREAMS_MAX = 16
 """Streams whose past is kept."""
-_DROPS_MAX = 1024
-"""Tensors dropped along with one run; more go by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +368,7 @@ class GraphCache:
         """Sends a run of so many ops, which takes along what `closing` drops if it has room."""
         # Spelled out: replace() takes 3 µs, of the 60 that a call of a compiled function has.
         drops = closing.drops
-        along, alone = (drops, ()) if len(drops) <= _DROPS_MAX else ((), drops)
+        along, alone = (drops, ()) if len(drops) <= DROPS_MAX else ((), drops)
         base, scalars = bindings.base, bindings.scalars
         bindings = Bindings(base, bindings.inputs, bindings.outputs, along, scalars)
         definition = known.definition if is_new else None
@@ -397,7 +395,10 @@ class GraphCache:
         if len(definition.inputs) > DEFAULT_LIMITS.max_graph_nodes:
             return None
         encoded = encode_definition(definition)
-        if len(encoded) > _DEFINITION_BYTES:
+        # Definition and bindings travel in one item.
+        run = most_run_bytes(len(definition.inputs), len(outputs), content[1].count(SCALAR))
+        limits = DEFAULT_LIMITS
+        if len(encoded) > min(limits.max_graph_bytes, limits.max_item_bytes - run):
             return None
         return KnownGraph(self._known.new_id(), content, mask, outputs, encoded)
 
@@ -471,6 +472,3 @@ class GraphCache:
                 del self._streams[old]
         stream = self._streams[number] = Stream(number)
         return stream
-
-
-_DEFINITION_BYTES = min(DEFAULT_LIMITS.max_graph_bytes, DEFAULT_LIMITS.max_item_bytes // 2)
