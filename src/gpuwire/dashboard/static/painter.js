@@ -3,7 +3,7 @@
 // that no frame is a long one.
 
 const FRAME_MS = 1;
-const PANELS = 3;
+const PANELS = 2;
 const KEPT = 600;
 
 export class Painter {
