@@ -52,8 +52,12 @@ def test_an_operation_without_a_type_is_refused_each_time() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(node_graphs, "MAX_GRAPHS", 3)
+    monkeypatch.setattr(node_graphs, "MAX_GRAPHS", 8)
     graphs = NodeGraphs()
-    for length in range(1, 20):
+    used, _ = graphs.graph(add(1, 1.0, 2).operation, (F4,))
+    for length in range(10, 50):
         graphs.graph(add(1, 1.0, 2).operation, (TensorType(dt.float32, (length,)),))
-        assert len(graphs._graphs) <= 3
+        again, _ = graphs.graph(add(1, 1.0, 2).operation, (F4,))
+        assert again is used, "what is in use stays"
+        assert len(graphs) <= 8
+    assert graphs.counts() == {"elementwise": 81}
