@@ -331,10 +331,11 @@ def test_a_host_that_died_meanwhile_is_told_to_who_comes_back(serving, log) -> N
         (owned,) = [line for line in log.lines if "owned by process" in line]
         os.kill(int(owned.rsplit(maxsplit=1)[1]), signal.SIGKILL)
         await log.line("bytes freed: DeviceLost")
-        with pytest.raises(DeviceLost, match="SIGKILL"):
-            await come_back(server.ticket, client)
+        for _ in range(2):  # Its first attempt may not have had the answer.
+            with pytest.raises(DeviceLost, match="SIGKILL"):
+                await come_back(server.ticket, client)
         with pytest.raises(SessionLost):
-            await come_back(server.ticket, client)
+            await come_back(server.ticket, client, key=bytes(32))
 
     serving(scenario, max_sessions=2)
 

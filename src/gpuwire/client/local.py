@@ -133,7 +133,8 @@ def _spawn(state: Path, settings: Mapping[str, str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**os.environ, **settings},
+        # A server on this machine whose link is lost is gone, and nobody starts it anew.
+        env={**os.environ, **settings, variable_name("remote.resume_grace_seconds"): "0"},
         # A terminal sends Ctrl-C to the whole group: it is meant for the program, not the server.
         start_new_session=sys.platform != "win32",
         creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),

@@ -140,7 +140,10 @@ class AttachedLink:
         number = 0
         loop = asyncio.get_running_loop()
         while True:
+            due = loop.time() + self._heartbeat_seconds
             await asyncio.sleep(self._heartbeat_seconds)
+            # While this process was itself held up it could hear nothing.
+            self._heard += loop.time() - due
             if self.wire.state is not SessionState.OPEN:
                 return
             number += 1

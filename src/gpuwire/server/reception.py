@@ -10,7 +10,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ HELLO_READ_BYTES = 64 * 1024
 LISTING_SECONDS = 60.0
 """A connection that only asked for the devices is closed after so long without a word."""
 LOST_KEPT = 256
-"""Sessions that ended while their client was away, so that it can be told why if it comes back."""
+"""Sessions that ended last: their clients may have lost their links before they were told why."""
 
 
 def server_name() -> str:
@@ -71,21 +71,28 @@ class _Caller:
     """What came behind the Hello in the same packet."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a client has to prove who comes back to its session."""
+
+    key: bytes = field(repr=False)
+    owner: str
+    """The token's name."""
+
+    def is_met_by(self, resume: Resume, grant: Grant) -> bool:
+        """Whether it did."""
+        return hmac.compare_digest(self.key, resume.key) and self.owner == grant.name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
     """A session that its client may come back to."""
 
     session: Session
-    key: bytes
-    owner: str
-    """The token's name."""
+    claim: _Claim
     name: str
     max_upload: int
     max_memory: int
-
-    def opens_for(self, resume: Resume, grant: Grant) -> bool:
-        """Whether a client proved that it is its own."""
-        return hmac.compare_digest(self.key, resume.key) and self.owner == grant.name
 
 
 class Reception:
@@ -116,8 +123,8 @@ class Reception:
             config.remote.heartbeat_seconds, config.remote.resume_grace_seconds
         )
         self._sessions: dict[SessionId, _Known] = {}
-        self._lost: OrderedDict[SessionId, tuple[_Known, GpuwireError]] = OrderedDict()
-        """Those that ended while their client was away, and why."""
+        self._lost: OrderedDict[SessionId, tuple[_Claim, GpuwireError]] = OrderedDict()
+        """Those that ended last, and why."""
         self._serving: set[asyncio.Task[None]] = set()
         """One for each session."""
         self._receiving: set[asyncio.Task[None]] = set()
@@ -235,7 +242,7 @@ class Reception:
         )
         if self._tracer is not None:
             session.tracing = _frame_tracing(self._tracer, identity, device)
-        known = _Known(session, key, grant.name, name, max_upload, max_memory)
+        known = _Known(session, _Claim(key, grant.name), name, max_upload, max_memory)
         welcome = self._welcome(caller, identity, known, key if self._times.grace else None)
         attached = session.open(caller.link, welcome, caller.early, max_memory, max_upload)
         self._logger.basic(
@@ -258,8 +265,8 @@ class Reception:
                 reason, freed = await known.session.run()
         finally:
             del self._sessions[identity]
-        if reason is not None and known.session.is_away:
-            self._lost[identity] = (known, reason)
+        if reason is not None:
+            self._lost[identity] = (known.claim, reason)
             if len(self._lost) > LOST_KEPT:
                 self._lost.popitem(last=False)
         why = "by the client" if reason is None else f"{type(reason).__name__}: {reason}"
@@ -269,11 +276,10 @@ class Reception:
         """Goes on with a session over a new link; `SessionLost` for one that is not there, or not
         this client's, which it must not learn."""
         lost = self._lost.get(resume.session)
-        if lost is not None and lost[0].opens_for(resume, grant):
-            del self._lost[resume.session]
-            raise lost[1]
+        if lost is not None and lost[0].is_met_by(resume, grant):
+            raise lost[1].with_traceback(None)
         known = self._sessions.get(resume.session)
-        if known is None or not known.opens_for(resume, grant):
+        if known is None or not known.claim.is_met_by(resume, grant):
             raise SessionLost(
                 "the server does not know this session: it was started anew, or the session was "
                 "ended before"

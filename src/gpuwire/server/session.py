@@ -195,11 +195,6 @@ class Session:
         if not self._ending.done():
             self._ending.set_result(reason)
 
-    @property
-    def is_away(self) -> bool:
-        """Whether it has no link."""
-        return self._attached is None
-
     def facts(self) -> LinkFacts:
         """How it stands, for whoever watches."""
         path, numbering = self._last_connection.path, self._numbering
