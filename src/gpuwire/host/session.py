@@ -19,7 +19,8 @@ from gpuwire.host.device import Device
 from gpuwire.host.device_face import DeviceFace
 from gpuwire.host.downloads import Outlets
 from gpuwire.host.front_log import front_logger
-from gpuwire.host.graphs import GraphBounds, Graphs
+from gpuwire.host.graph_table import GraphBounds
+from gpuwire.host.graphs import Graphs
 from gpuwire.host.reads import Reads
 from gpuwire.host.slots import SlotMemory, SlotPool
 from gpuwire.host.tensors import Failure, MemoryAccount, Tensor

@@ -42,7 +42,7 @@ from gpuwire.host.channel_messages import (
 )
 from gpuwire.host.device import Device
 from gpuwire.host.envelopes import pack_devices, pack_error, wire_limits
-from gpuwire.host.graphs import GraphBounds
+from gpuwire.host.graph_table import GraphBounds
 from gpuwire.host.opening import open_device
 from gpuwire.host.session import Ends, HostSession
 from gpuwire.host.slots import SlotMemory, SlotPool
