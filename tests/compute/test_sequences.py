@@ -211,7 +211,6 @@ def test_pages_that_go_take_along_what_binds_them(fresh_work):
 @pytest.mark.parametrize(
     ("launches", "made"),
     [
-        ([(0, 1)], ()),  # Writes what it is given.
         ([(1, 2), (0, 1)], ((1, SIZE), (2, SIZE))),  # Reads what is written later.
         ([(0, 1)], ((1, 2 * SIZE),)),  # Leaves half of it unwritten.
         ([], ((1, SIZE),)),
@@ -220,6 +219,16 @@ def test_pages_that_go_take_along_what_binds_them(fresh_work):
 def test_what_cannot_be_answered_for_as_a_whole_is_no_sequence(work, launches, made):
     found = [adding(work, source, target, 1) for source, target in launches]
     assert LaunchSequence.of(found, made) is None
+
+
+def test_what_is_given_may_be_written_too(work):
+    sequence = LaunchSequence.of((adding(work, 0, 1, 1), adding(work, 1, 2, 10)), ((2, SIZE),))
+    source, target = work.words(1, 2, 3, 4), work.words(0, 0, 0, 0)
+    handles = [source, target, None]
+    assert work.server.launch_sequence(sequence, handles)
+    assert work.get_words(target) == [2, 3, 4, 5]
+    assert work.get_words(handles[2]) == [12, 13, 14, 15]
+    assert work.server.write_set() == []
 
 
 def test_a_slot_may_be_written_in_parts_and_read_when_whole(work):

@@ -78,13 +78,11 @@ class SequenceLauncher:
         if slices is None:
             return False
         memory = stream.memory
-        made: list[Slice] = []
         for slot, size in sequence.made:
             handle = Handle()
             handle.slice = used = memory.allocate(size)
             handles[slot] = handle
-            made.append(used)
-        slices += made
+            slices.append(used)
         places = tuple([used.block.place for used in slices])
         bound = sequence.bound.get(places)
         if bound is None:
@@ -105,7 +103,7 @@ class SequenceLauncher:
                 stream.touch(used)
         for uniform in bound.uniforms:
             uniform.stream, uniform.batch = stream, batch
-        writes: list[Range] = [(made[number], 0, made[number].size) for number in sequence.written]
+        writes: list[Range] = [(slices[n], 0, slices[n].size) for n in sequence.written]
         self._scope.claim(stream, writes)
         _encode(bound, brought, stream)
         self._scope.leave(stream, writes)

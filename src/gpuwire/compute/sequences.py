@@ -120,21 +120,23 @@ class LaunchSequence:
     ) -> None:
         self.launches = launches
         self.given = given
-        """Slots that are only read, and how many bytes each has at least."""
+        """Slots that exist, all of their bytes, and how many bytes each has at least."""
         self.made = made
         self.written = written
-        """Which of those that are made are written; whole, all of them."""
+        """Which are written, numbered as the given ones and then the made ones stand. Of those that
+        are made, every byte is."""
         self.bound: dict[Places, BoundSequence] = {}
 
     @classmethod
     def of(
         cls, launches: Sequence[SequenceLaunch], made: Sequence[tuple[int, int]]
     ) -> LaunchSequence | None:
-        """The sequence; None if its launches cannot be answered for together: because one writes a
-        slot that it does not make, reads what none before has written, or because some byte of a
-        slot stays unwritten. Such launches run one by one, where each is looked at by itself."""
+        """The sequence; None if its launches cannot be answered for together: because one reads of
+        a slot that is made what none before has written, or because some byte of one stays
+        unwritten. Such launches run one by one, where each is looked at by itself."""
         sizes = dict(made)
         given: dict[int, int] = {}
+        rewritten: set[int] = set()
         filled: dict[int, _Filled] = {}
         for launch in launches:
             parts = tuple(zip(launch.buffers, launch.kernel.access, strict=True))
@@ -144,18 +146,20 @@ class LaunchSequence:
                     written = filled.setdefault(part.slot, _Filled(sizes[part.slot]))
                     if access is Access.READ and not written.holds(part.offset, end):
                         return None
-                elif access is not Access.READ:
-                    return None
                 else:
                     given[part.slot] = max(given.get(part.slot, 0), end)
             for part, access in parts:
-                if access is not Access.READ:
+                if access is Access.READ:
+                    continue
+                if part.slot in sizes:
                     filled[part.slot].add(part.offset, part.offset + part.size)
+                else:
+                    rewritten.add(part.slot)
         if not launches or not all(one.holds(0, one.size) for one in filled.values()):
             return None
-        numbers = [slot for slot, _ in made]
-        written_slots = tuple(number for number, slot in enumerate(numbers) if slot in filled)
-        return cls(tuple(launches), tuple(given.items()), tuple(made), written_slots)
+        slots = [*given, *sizes]
+        written_slots = [n for n, slot in enumerate(slots) if slot in filled or slot in rewritten]
+        return cls(tuple(launches), tuple(given.items()), tuple(made), tuple(written_slots))
 
     def forget(self, places: Places) -> None:
         """Let go of what is bound at these places, and of the notes of it at their pages."""

@@ -34,7 +34,8 @@ def _parts(steps: Sequence[Step], max_immediate_bytes: int) -> Iterator[Step]:
     sizes: dict[int, int] = {}
     held = launches = 0
     for step in steps:
-        full = isinstance(step, KernelStep) and launches == MAX_LAUNCHES
+        # A sequence makes what it writes: so the next one begins with its first allocation.
+        full = launches == MAX_LAUNCHES and isinstance(step, AllocateStep | KernelStep)
         heavy = isinstance(step, AllocateStep) and held > MAX_HELD_BYTES
         alone = isinstance(step, HostStep) or (
             isinstance(step, KernelStep)
@@ -69,7 +70,7 @@ def _sequence(steps: Sequence[Step]) -> SequenceStep:
     for step in steps:
         match step:
             case KernelStep(kernel, workgroups, buffers, words, makers):
-                more = 4 * kernel.params_words - len(words)
+                more = 4 * kernel.params_words - len(words) if makers else 0
                 launches.append(SequenceLaunch(kernel, workgroups, buffers, words, more))
                 if makers:
                     scalars.append(makers)
