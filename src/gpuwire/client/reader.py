@@ -87,7 +87,7 @@ class Reader:
                 self._take(message)
             if wire.acknowledgement_due:
                 self._writer.acknowledge()
-            self._writer.wake()  # An acknowledgement makes room for frames.
+            self._writer.room_made()
         raise LinkLost("the server ended the control stream without a word")
 
     async def run_bulk(self) -> None:

@@ -73,6 +73,11 @@ class Writer:
         self._wanted.set()
         self._idle.clear()
 
+    def room_made(self) -> None:
+        """The server may have acknowledged frames, and others that waited for it may go."""
+        if not self._batches.is_drained:
+            self.wake()
+
     def send(self, message: Heartbeat | HeartbeatReply | AnnounceUpload | Close) -> None:
         """Sends a message of the session's own, after all frames already written; none while the
         link is lost."""
