@@ -92,6 +92,21 @@ def test_layouts_of_one_graph_are_bounded_too():
     assert found == [False, True, True]
 
 
+def test_plans_are_bounded_by_their_steps():
+    cache = PlanCache(100, 100, max_steps=6)
+    graphs = [negated(length) for length in range(1, 6)]
+    for graph in graphs:
+        plan = planned(graph)
+        assert len(plan.steps) == 2
+        cache.add(graph, CONTIGUOUS, plan)
+        cache.add(graph, CONTIGUOUS, planned(graph))
+    found = [cache.find(graph, CONTIGUOUS) is not None for graph in graphs]
+    assert found == [False, False, True, True, True]
+    large = PlanCache(100, 100, max_steps=1)
+    large.add(graphs[0], CONTIGUOUS, planned(graphs[0]))
+    assert large.find(graphs[0], CONTIGUOUS) is not None
+
+
 def test_many_objects_of_one_graph_are_one_graph():
     cache, graph = PlanCache(1, 4), negated(3)
     plan = planned(graph)

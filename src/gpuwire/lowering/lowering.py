@@ -7,16 +7,15 @@ that the device cannot do and NumPy does on the host.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
 from gpuwire.compute.handles import Handle
 from gpuwire.compute.server import WgpuServer
 from gpuwire.errors import ArgumentError, OutOfMemory
-from gpuwire.ir.attributes import CastAttributes
 from gpuwire.ir.dtypes import DType
-from gpuwire.ir.graphs import InputRef, Node, NodeRef, OpGraph
-from gpuwire.ir.operations import OPERATIONS
+from gpuwire.ir.graphs import OpGraph
 from gpuwire.ir.tensors import Scalar, TensorType, row_major_strides
 from gpuwire.lowering.builder import MAX_KERNELS, KernelCache
 from gpuwire.lowering.counting import Tally
@@ -26,11 +25,13 @@ from gpuwire.lowering.first_runs import FirstRuns
 from gpuwire.lowering.plan_cache import Layouts, PlanCache
 from gpuwire.lowering.planner import Layout, check_dtype, plan_contiguous, plan_graph
 from gpuwire.lowering.steps import Plan
-from gpuwire.lowering.values import Value, contiguous_value
+from gpuwire.lowering.values import Lie, Value, contiguous_value
 
 MAX_GRAPHS = 4096
 MAX_LAYOUTS = 256
 """Of one graph."""
+MAX_COPIES = 4096
+"""Plans of contiguous copies that are kept."""
 
 
 class Lowering:
@@ -61,9 +62,8 @@ class Lowering:
         self._first_runs = FirstRuns(server.is_compiled, is_software=self._facts.is_software)
         self.operations = Tally()
         """Operations executed so far, by class: fused, and unfused."""
-        # Apart from the plans of graphs: a cast's result may follow its operand's memory, a
-        # contiguous copy may not.
-        self._copies = PlanCache(max_graphs, max_layouts)
+        self._copies: OrderedDict[Lie, Plan] = OrderedDict()
+        """Plans of contiguous copies, by what is copied."""
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
@@ -93,11 +93,15 @@ class Lowering:
         takes."""
         if value.offset == 0 and value.is_contiguous:
             return value
-        graph, layout = _copy_graph(value.type), (value.strides, value.offset)
-        plan = self._copies.find(graph, (layout,))
+        lie = (value.type, value.strides, value.offset)
+        plan = self._copies.get(lie)
         if plan is None:
-            plan = plan_contiguous(value.type, layout, self._kernels, self._facts)
-            self._copies.add(graph, (layout,), plan)
+            plan = plan_contiguous(value.type, lie[1:], self._kernels, self._facts)
+            self._copies[lie] = plan
+            if len(self._copies) > MAX_COPIES:
+                self._copies.popitem(last=False)
+        else:
+            self._copies.move_to_end(lie)
         copies = plan.run(self._server, (value,), (), stream)
         assert isinstance(copies, tuple)
         return copies[0]
@@ -192,8 +196,3 @@ class Lowering:
 
 def _listed(types: Sequence[TensorType]) -> str:
     return ", ".join(str(type_) for type_ in types) or "nothing"
-
-
-def _copy_graph(type_: TensorType) -> OpGraph:
-    cast = Node(OPERATIONS["cast"], (InputRef(0),), CastAttributes(type_.dtype), type_)
-    return OpGraph((type_,), (cast,), (NodeRef(0),))

@@ -13,6 +13,8 @@ from gpuwire.lowering.values import Lie
 
 Layouts = tuple[Layout, ...]
 
+MAX_STEPS = 1 << 18
+"""Of all plans together, about a KiB each."""
 MAX_TWINS = 8
 """Objects of one graph that are known by identity: of as many sessions that run it in turn."""
 
@@ -29,16 +31,19 @@ class _Known:
 
 
 class PlanCache:
-    """A bounded number of graphs, each with a bounded number of plans.
+    """A bounded number of graphs, each with a bounded number of plans, and a bounded number of steps
+    in all of them. The graph that is to run now stays whatever its size.
 
     Hashing a graph costs a microsecond for each of its nodes; a graph object that was asked for
     before is therefore also found by its identity, and inputs that lie as they did the last time
     are compared and not hashed.
     """
 
-    def __init__(self, max_graphs: int, max_plans: int) -> None:
+    def __init__(self, max_graphs: int, max_plans: int, max_steps: int = MAX_STEPS) -> None:
         self._max_graphs = max_graphs
         self._max_plans = max_plans
+        self._max_steps = max_steps
+        self._steps = 0
         self._twins: dict[int, _Known] = {}
         self._graphs: dict[OpGraph, _Known] = {}
         self._recent: OrderedDict[int, _Known] = OrderedDict()
@@ -72,15 +77,20 @@ class PlanCache:
             known = self._graphs[graph] = _Known()
             self._recent[id(known)] = known
             self._name(known, graph)
+        replaced = known.plans.pop(layouts, None)
+        if replaced is not None:
+            self._steps -= len(replaced.steps)
         known.plans[layouts] = plan
         known.last_plan = None
+        self._steps += len(plan.steps)
         if len(known.plans) > self._max_plans:
-            known.plans.popitem(last=False)
-        if len(self._graphs) > self._max_graphs:
-            _, oldest = self._recent.popitem(last=False)
-            del self._graphs[oldest.twins[0]]
-            for twin in oldest.twins:
-                del self._twins[id(twin)]
+            _, unused = known.plans.popitem(last=False)
+            self._steps -= len(unused.steps)
+        self._recent.move_to_end(id(known))
+        while len(self._recent) > 1 and (
+            len(self._graphs) > self._max_graphs or self._steps > self._max_steps
+        ):
+            self._forget_oldest()
 
     def remember(self, graph: OpGraph, inputs: Sequence[Lie], plan: Plan) -> None:
         """That a graph which is known ran by this plan, with inputs that lie so."""
@@ -89,6 +99,13 @@ class PlanCache:
 
     def __len__(self) -> int:
         return len(self._graphs)
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._recent.popitem(last=False)
+        self._steps -= sum(len(plan.steps) for plan in oldest.plans.values())
+        del self._graphs[oldest.twins[0]]
+        for twin in oldest.twins:
+            del self._twins[id(twin)]
 
     def _known(self, graph: OpGraph) -> _Known | None:
         known = self._twins.get(id(graph))
