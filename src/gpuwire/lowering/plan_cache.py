@@ -31,8 +31,8 @@ class _Known:
 
 
 class PlanCache:
-    """A bounded number of graphs, each with a bounded number of plans, and a bounded number of steps
-    in all of them. The graph that is to run now stays whatever its size.
+    """A bounded number of graphs, each with a bounded number of plans, and a bounded number of
+    steps in all of them. The graph that is to run now stays whatever its size.
 
     Hashing a graph costs a microsecond for each of its nodes; a graph object that was asked for
     before is therefore also found by its identity, and inputs that lie as they did the last time
