@@ -38,7 +38,7 @@ from gpuwire.ir.attributes import (
 from gpuwire.ir.graphs import single_node_graph
 from gpuwire.ir.operations import OPERATIONS, Operation
 from gpuwire.ir.tensors import Scalar
-from gpuwire.kernels.matmul import Tile
+from gpuwire.kernels.matmul_spec import Tile
 from gpuwire.lowering import Value
 from gpuwire.lowering.facts import ReductionShape
 from lowered import Machine

@@ -17,9 +17,10 @@ from gpuwire.kernels.gathering import (
     take_kernel,
 )
 from gpuwire.kernels.kernel import Access, Kernel
-from gpuwire.kernels.matmul import INNER_SLICES, MatmulSpec, OperandForm, matmul_kernel
+from gpuwire.kernels.matmul import INNER_SLICES, matmul_kernel
 from gpuwire.kernels.matmul_direct import Block, DirectMatmulSpec, direct_matmul_kernel
 from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
+from gpuwire.kernels.matmul_spec import MatmulSpec, OperandForm
 from gpuwire.kernels.programs import Load, LoadForm, Program, Result, Step
 from gpuwire.kernels.reduction import BLOCK, CHAIN, reduction_kernel
 from gpuwire.kernels.reduction_state import Reduction

@@ -12,7 +12,7 @@ from gpuwire.ir import dtypes as dt
 from gpuwire.ir.attributes import ArgReduceAttributes, CastAttributes, ReduceAttributes
 from gpuwire.ir.graphs import InputRef
 from gpuwire.ir.tensors import Scalar, TensorType
-from gpuwire.kernels.matmul import Tile
+from gpuwire.kernels.matmul_spec import Tile
 from gpuwire.lowering import plan_transposing
 from gpuwire.lowering.facts import BINDING_ALIGNMENT, ReductionShape
 from lowered import Machine

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from gpuwire.ir.dtypes import DType, Kind
 from gpuwire.kernels.expressions import convert
 from gpuwire.kernels.kernel import Access, Kernel
-from gpuwire.kernels.matmul import OperandForm, named_matmul
 from gpuwire.kernels.matmul_epilogue import MatmulEpilogue, plain_epilogue, write_store
+from gpuwire.kernels.matmul_spec import OperandForm, named_matmul
 from gpuwire.kernels.shader_types import shader_type
 from gpuwire.kernels.writing import KernelWriter, param, split_index, strided_index
 

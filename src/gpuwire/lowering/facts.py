@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuwire.compute.adapters import AdapterProperties
 from gpuwire.ir.dtypes import ALL_DTYPES, DType
-from gpuwire.kernels.matmul import Tile
+from gpuwire.kernels.matmul_spec import Tile
 from gpuwire.kernels.shader_types import shader_type
 
 BINDING_ALIGNMENT = 256

@@ -8,13 +8,7 @@ from dataclasses import replace
 from gpuwire.ir.dtypes import DType
 from gpuwire.ir.graphs import Node, ScalarRef
 from gpuwire.ir.tensors import TensorType
-from gpuwire.kernels.matmul import (
-    MatmulSpec,
-    OperandForm,
-    Tile,
-    matmul_accumulator,
-    matmul_kernel,
-)
+from gpuwire.kernels.matmul import matmul_kernel
 from gpuwire.kernels.matmul_direct import (
     LONGEST_K,
     WORKGROUP_SIZE,
@@ -23,6 +17,7 @@ from gpuwire.kernels.matmul_direct import (
     direct_matmul_kernel,
 )
 from gpuwire.kernels.matmul_epilogue import MatmulEpilogue
+from gpuwire.kernels.matmul_spec import MatmulSpec, OperandForm, Tile, matmul_accumulator
 from gpuwire.kernels.programs import Load, LoadForm, Result, Step
 from gpuwire.lowering.builder import Operand, PlanBuilder, scalar_words
 from gpuwire.lowering.facts import DeviceFacts
