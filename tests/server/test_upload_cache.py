@@ -119,9 +119,10 @@ def test_memory_and_disk_stay_within_their_bounds_while_many_come(
 
         await asyncio.gather(*map(one, datas))
         await cache.close()
-        for data in datas[:5]:
-            if not cache.may_have(key_of(data)):
+        for data in datas[:5]:  # Which of them are there, and where, is chance.
+            if cache.receive(key_of(data)) is not None:
                 await receive(cache, key_of(data), data)
+            await found(cache, key_of(data))
         for data in datas[:5]:
             assert await found(cache, key_of(data)) == data
         assert len(files(tmp_path)) == 5 and cache.facts.memory_bytes <= 3 * SIZE

@@ -122,22 +122,21 @@ def test_another_token_sees_its_own_sessions_only(runner: asyncio.Runner, serve:
     runner.run(check())
 
 
-def test_counts_of_a_session_stay_when_it_has_gone(
-    runner: asyncio.Runner, shared_server: Server
-) -> None:
+def test_counts_of_a_session_stay_when_it_has_gone(runner: asyncio.Runner, serve: Serve) -> None:
     async def check() -> None:
-        before = (await shared_server.watching.once(Sight())).totals
-        async with plain_client(shared_server.ticket) as client:
-            await compute(client, 1)
-        with pytest.raises(TokenRejected):
-            await connect_plainly(shared_server.ticket, token="wrong")
-        after = await shared_server.watching.once(Sight())
-        assert after.sessions == ()
-        assert after.totals.sessions - before.sessions == 1
-        assert after.totals.refusals - before.refusals == 1
-        assert after.totals.tasks - before.tasks == 3
-        assert after.totals.bytes_in > before.bytes_in
-        assert told_events(after) == [], "nobody watched"
+        async with serve() as server:  # One that nobody has watched: a look holds for two seconds.
+            before = (await server.watching.once(Sight())).totals
+            async with plain_client(server.ticket) as client:
+                await compute(client, 1)
+            with pytest.raises(TokenRejected):
+                await connect_plainly(server.ticket, token="wrong")
+            after = await server.watching.once(Sight())
+            assert after.sessions == ()
+            assert after.totals.sessions - before.sessions == 1
+            assert after.totals.refusals - before.refusals == 1
+            assert after.totals.tasks - before.tasks == 3
+            assert after.totals.bytes_in > before.bytes_in
+            assert told_events(after) == [], "nobody watched"
 
     runner.run(check())
 
