@@ -59,6 +59,21 @@ def test_runs_keep_apart_what_they_made_and_what_they_brought(work):
     assert len(sequence.bound) <= MAX_PLACES
 
 
+def test_the_places_that_were_not_used_for_longest_go_first(work):
+    sequence, first = pair(work), work.words(0, 0, 0, 0)
+    made = run(work, sequence, first, 0)  # Held, so that other runs lie elsewhere.
+    (bound,) = sequence.bound.values()
+    others = [run(work, sequence, first, number) for number in range(MAX_PLACES - 1)]
+    assert len(sequence.bound) == MAX_PLACES
+    made = None
+    made = run(work, sequence, first, 0)  # Where it lay at first.
+    assert bound in sequence.bound.values()
+    others.append(run(work, sequence, first, 0))
+    assert bound in sequence.bound.values()
+    assert len(sequence.bound) == MAX_PLACES
+    del made
+
+
 def test_a_loop_finds_what_was_bound_at_its_places(work):
     sequence, value = pair(work), work.words(0, 0, 0, 0)
     for number in range(40):

@@ -69,6 +69,11 @@ class HostBuffers:
             return None
         return self._hand_out(free.pop())
 
+    def has(self, size: int) -> bool:
+        """Whether `find` would find one."""
+        self.take_in()
+        return bool(self._free.get(rounded(size)))
+
     def create(self, size: int) -> HostBuffer:
         """A new buffer for `size` bytes. Raises OutOfMemory."""
         size = rounded(size)

@@ -62,6 +62,7 @@ class SequenceLauncher:
         self._recent: OrderedDict[LaunchSequence, None] = OrderedDict()
         """Sequences of which something is bound, the one that ran last at the end."""
         self._bound_steps = 0
+        self._runs = 0
 
     def run(
         self,
@@ -110,6 +111,8 @@ class SequenceLauncher:
         for name in bound.names:
             stream.programs[name] = stream_id
         bound.runs += 1
+        self._runs += 1
+        bound.last_run = self._runs
         self._scheduler.launched(stream, count)
         return True
 
@@ -201,7 +204,7 @@ class SequenceLauncher:
         recent = self._recent
         size = len(sequence.launches)
         if len(sequence.bound) >= MAX_PLACES:
-            sequence.forget(next(iter(sequence.bound)))
+            sequence.forget(sequence.oldest())
         sequence.bound[places] = bound
         recent[sequence] = None
         recent.move_to_end(sequence)

@@ -63,7 +63,17 @@ class BoundSequence:
     holds bind groups and uniforms by references of its own, and no memory: when a page goes, what
     binds it goes first."""
 
-    __slots__ = ("groups", "names", "owned", "pages", "programs", "runs", "steps", "uniforms")
+    __slots__ = (
+        "groups",
+        "last_run",
+        "names",
+        "owned",
+        "pages",
+        "programs",
+        "runs",
+        "steps",
+        "uniforms",
+    )
 
     def __init__(self) -> None:
         self.steps: list[BoundStep] = []
@@ -78,6 +88,8 @@ class BoundSequence:
         """C memory that the steps point to."""
         self.runs = 0
         """Not yet counted as launches of the programs."""
+        self.last_run = 0
+        """When it ran last, counted in runs of all sequences."""
 
     def hold(self, program: Program, group: Pointer, uniform: Uniform | None) -> None:
         """Keep what a launch uses, whatever becomes of the caches it is from."""
@@ -160,6 +172,10 @@ class LaunchSequence:
         slots = [*given, *sizes]
         written_slots = [n for n, slot in enumerate(slots) if slot in filled or slot in rewritten]
         return cls(tuple(launches), tuple(given.items()), tuple(made), tuple(written_slots))
+
+    def oldest(self) -> Places:
+        """Where the one lies that has not run for longest."""
+        return min(self.bound, key=lambda places: self.bound[places].last_run)
 
     def forget(self, places: Places) -> None:
         """Let go of what is bound at these places, and of the notes of it at their pages."""

@@ -220,6 +220,15 @@ class WgpuServer(MemoryFace, CommunicationFace, ProfilingFace, GraphFace):
 
     # --- Work ---------------------------------------------------------------------------------
 
+    def can_write(self, size: int, stream_id: int = 0) -> bool:
+        """Whether a `write` of so many bytes, at most 16 MiB, would go without waiting for the
+        device. If not, all that is encoded is submitted, so that it comes to be so."""
+        if self._uploads.has_room(size, self._scheduler.stream(stream_id)):
+            return True
+        for stream in self._scheduler:
+            stream.submit()
+        return False
+
     def write(self, writes: Sequence[tuple[CopyDescriptor, WriteData]], stream_id: int = 0) -> None:
         """Queue bytes into device memory, in order with the stream's launches; the data may be
         changed or freed at return.

@@ -82,6 +82,14 @@ class Uploads:
         """Mapped memory of `size` bytes. Raises OutOfMemory."""
         return Staging(self._acquire(size), size, self.pool)
 
+    def has_room(self, size: int, stream: Stream) -> bool:
+        """Whether `place` would not wait for the device."""
+        used = self._used.get(stream)
+        if used and used[-1].filled + size + 3 <= used[-1].size:
+            return True
+        wanted = max(size + 3, ARENA_BYTES)
+        return self.pool.has(wanted) or self._may_create(wanted)
+
     def place(self, data: memoryview, stream: Stream) -> tuple[HostBuffer, int]:
         """Copy `data`, at most `CHUNK_BYTES` long, into a buffer that the stream's open batch may
         copy from; where, and the offset. Rounded up to 4, the bytes behind it are zero."""
@@ -130,13 +138,16 @@ class Uploads:
         buffer = self.pool.find(size)
         if buffer is not None:
             return buffer
-        if self.pool.reserved + size > max(MAX_RESERVED_BYTES, 2 * size):
+        if not self._may_create(size):
             self._poller.wait_for_work()
             buffer = self.pool.find(size)
             if buffer is not None:
                 return buffer
             self.pool.cleanup()
         return self.pool.create(size)
+
+    def _may_create(self, size: int) -> bool:
+        return self.pool.reserved + size <= max(MAX_RESERVED_BYTES, 2 * size)
 
 
 class _Reclaim:
