@@ -81,6 +81,7 @@ class _Telling:
             while True:
                 snapshot = await viewer.next()
                 side.clock_offset = viewer.clock_offset
+                side.clock_uncertainty = viewer.clock_uncertainty
                 if self._first.done():
                     self._take(snapshot)
                 else:

@@ -32,6 +32,8 @@ class ServerSide:
 
     clock_offset: float = 0.0
     """Seconds that the server's clock is ahead."""
+    clock_uncertainty: float = 0.0
+    """By how much that may be wrong at most."""
     events: list[OpEvent] = field(default_factory=list)
     samples: list[KernelSample] = field(default_factory=list)
     dropped: int = 0
@@ -45,6 +47,7 @@ def trace_file(timeline: Timeline, server: ServerSide, device: str) -> bytes:
         "otherData": {
             "device": device,
             "clock_offset_seconds": server.clock_offset,
+            "clock_offset_uncertainty_seconds": server.clock_uncertainty,
             "operations_not_told": server.dropped,
             "spans_left_out": timeline.left_out,
         },

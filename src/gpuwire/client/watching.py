@@ -35,6 +35,12 @@ class Viewer:
         self.clock_offset = 0.0
         """Seconds that the server's clock is ahead of this machine's, by the quickest answer."""
 
+    @property
+    def clock_uncertainty(self) -> float:
+        """By how many seconds that may be wrong at most: half of what the quickest answer spent on
+        its way."""
+        return self._delay / 2
+
     async def next(self) -> ServerSnapshot:
         """The server's next moment, a quarter of a second after the one before. Raises the server's
         reason for ending, and `LinkLost`."""
