@@ -32,12 +32,12 @@ class ServerSide:
 
     clock_offset: float = 0.0
     """Seconds that the server's clock is ahead."""
-    clock_uncertainty: float = 0.0
-    """By how much that may be wrong at most."""
     events: list[OpEvent] = field(default_factory=list)
     samples: list[KernelSample] = field(default_factory=list)
     dropped: int = 0
     """Operations, of all sessions, that were counted and not told one by one."""
+    clock_uncertainty: float = 0.0
+    """By how much the offset may be wrong at most."""
 
 
 def trace_file(timeline: Timeline, server: ServerSide, device: str) -> bytes:
