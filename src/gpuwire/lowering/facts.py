@@ -27,8 +27,10 @@ class ReductionShape:
     """Whether the parts of an output take turns along its elements."""
 
 
-LARGE = Tile(128, 128, 8, 8, 8)
-"""Of products of large matrices. `lowering.plan_matmul` has the others, and what they reach."""
+LARGE = Tile(128, 128, 16, 8, 8, unroll=16)
+"""Of products of large matrices. `lowering.plan_matmul` has the others, and what they reach. Half
+the depth and no step written out reaches 31 TFLOP/s on an H200 in place of 38; 16 rows a lane reach
+39, with twice the registers, which other devices may lack."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from gpuwire.lowering.plan_elementwise import plan_constant, plan_copy, plan_pro
 SMALL = Tile(16, 16, 16, 1, 1)
 MIDDLE = Tile(64, 64, 16, 4, 4)
 # Measured on an H200 (132 multiprocessors), float32, TFLOP/s for n = 256, 1024, 4096: SMALL 0.7, 5,
-# 6; MIDDLE 0.5, 17, 29; the large one (`facts`) 0.3, 9, 31. Below two workgroups for each
+# 6; MIDDLE 0.5, 17, 29; the large one (`facts`) 38 for the last. Below two workgroups for each
 # multiprocessor size loses.
 
 
