@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gpuwire.errors import ArgumentError, ServerStartError
 
-SEND_BUFFER_BYTES = 128 * 1024
+SEND_BUFFER_BYTES = 16 * 1024
+"""A snapshot or two of a busy server, so that a viewer which stops reading is noticed soon."""
 
 
 @dataclass(frozen=True, slots=True)
