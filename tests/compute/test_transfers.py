@@ -236,3 +236,17 @@ def limited_server(limit):
         TimingMethod.SYSTEM,
         ServerUtilities(opened.properties, memory, disabled_logger("compute")),
     )
+
+
+def test_a_write_can_be_put_off_until_the_device_has_kept_up(fresh_work):
+    """What `can_write` refuses now it allows once the device is done, also where free buffers of
+    another size hold all the room."""
+    server, piece = fresh_work.server, np.arange(2**18, dtype=np.uint32)
+    server.staging([16 * 2**20])  # dropped at once
+    target = fresh_work.empty(32 * piece.nbytes)
+    for number in range(32):
+        while not server.can_write(piece.nbytes):
+            pass
+        place = fresh_work.descriptor(target, piece.nbytes, number * piece.nbytes)
+        server.write([(place, piece.tobytes())])
+    assert (fresh_work.get(target).view(np.uint32) == np.tile(piece, 32)).all()

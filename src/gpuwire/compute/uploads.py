@@ -85,10 +85,15 @@ class Uploads:
     def has_room(self, size: int, stream: Stream) -> bool:
         """Whether `place` would not wait for the device."""
         used = self._used.get(stream)
-        if used and used[-1].filled + size + 3 <= used[-1].size:
+        padded = (size + 3) & -4
+        if used and used[-1].filled + padded <= used[-1].size:
             return True
-        wanted = max(size + 3, ARENA_BYTES)
-        return self.pool.has(wanted) or self._may_create(wanted)
+        wanted = max(padded, ARENA_BYTES)
+        if self.pool.has(wanted):
+            return True
+        self._poller.poll()  # buffers come back in its callbacks
+        # Free ones of other sizes make way.
+        return self.pool.has(wanted) or self.pool.in_use + wanted <= _limit(wanted)
 
     def place(self, data: memoryview, stream: Stream) -> tuple[HostBuffer, int]:
         """Copy `data`, at most `CHUNK_BYTES` long, into a buffer that the stream's open batch may
@@ -138,7 +143,7 @@ class Uploads:
         buffer = self.pool.find(size)
         if buffer is not None:
             return buffer
-        if not self._may_create(size):
+        if self.pool.reserved + size > _limit(size):
             self._poller.wait_for_work()
             buffer = self.pool.find(size)
             if buffer is not None:
@@ -146,8 +151,10 @@ class Uploads:
             self.pool.cleanup()
         return self.pool.create(size)
 
-    def _may_create(self, size: int) -> bool:
-        return self.pool.reserved + size <= max(MAX_RESERVED_BYTES, 2 * size)
+
+def _limit(size: int) -> int:
+    """What may be reserved where a buffer of `size` is wanted."""
+    return max(MAX_RESERVED_BYTES, 2 * size)
 
 
 class _Reclaim:

@@ -89,6 +89,11 @@ class Uploads:
             value = self._device.lowering.allocate(task.type, stream.number)
         return value, Lease(self._dataflow.account, size)
 
+    def has_room(self, request: RequestId, size: int) -> bool:
+        """Whether a chunk would be taken without waiting for the device."""
+        upload = self._under_way.get(request)
+        return upload is None or self._device.server.can_write(size, upload.stream.number)
+
     def chunk(self, request: RequestId, offset: int, data: memoryview) -> None:
         """Bytes of an upload, in order. `data` may be reused at return."""
         upload = self._under_way.get(request)

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 EXPIRED = 4
 """Exit code after a submission ran past its time limit."""
+CHUNK_RETRY_SECONDS = 0.001
+"""An upload that is ahead of the device is looked at again after so long."""
 IDLE_SECONDS = 0.001
 """Launches are handed to the device after so long without further work, at the latest."""
 
@@ -218,10 +220,18 @@ class Worker:
             asyncio.get_running_loop().call_soon(self._write_next_chunk)
 
     def _write_next_chunk(self) -> None:
+        if not self._chunks:
+            return
+        loop, chunk = asyncio.get_running_loop(), self._chunks[0]
+        session = self._sessions.get(chunk.session)
+        if session is not None and not session.uploads.has_room(
+            RequestId(chunk.request), chunk.size
+        ):
+            loop.call_later(CHUNK_RETRY_SECONDS, self._write_next_chunk)
+            return
+        self._write_chunk(self._chunks.popleft())
         if self._chunks:
-            self._write_chunk(self._chunks.popleft())
-        if self._chunks:
-            asyncio.get_running_loop().call_soon(self._write_next_chunk)
+            loop.call_soon(self._write_next_chunk)
 
     def _write_chunks(self) -> None:
         while self._chunks:
