@@ -300,11 +300,10 @@ def test_a_server_that_was_started_anew_says_at_once_what_is_gone(
 ) -> None:
     first = ServerProcess(tmp_path, config=QUICK)
     port = Ticket.parse(first.ticket).port
-    with gw.connect(first.ticket, config=configuration()) as dev:
+    with gw.connect(first.ticket, config=configuration(heartbeat_seconds=30.0)) as dev:
         kept = [gw.ones((3,), device=dev) + i for i in range(5)]
         np.asarray(kept[0])
         first.kill()
-        log.wait_for("lost its link")
         with ServerProcess(tmp_path, "--port", str(port), config=QUICK) as second:
             assert second.ticket == first.ticket
             with pytest.raises(SessionLost, match="does not know this session") as caught:

@@ -233,6 +233,14 @@ class ClientEndpoint:
     def _handle_datagrams(self, datagrams: list[Datagram]) -> None:
         self._refusals = 0
         self._connection.handle_datagrams(datagrams)
+        if self._engine.is_reset(datagrams[-1][0]):
+            # Does nothing where the server's last word came before.
+            self._connection.abandon(
+                LinkLost(
+                    f"{self._host} port {self._port} does not know the connection any more: the "
+                    "server was started anew, or has given the link up"
+                )
+            )
 
     def _handle_error(self, error: OSError) -> None:
         if not self._outcome.done():

@@ -139,6 +139,10 @@ class QuicEngine(Protocol):
 
     name: str
 
+    def is_reset(self, data: bytes) -> bool:
+        """Client: whether a datagram says that the server does not know the connection any more
+        (RFC 9000 section 10.3). False where the engine cannot tell."""
+
     @property
     def peer_fingerprint(self) -> str | None:
         """Client: fingerprint of the key that the server showed, before it is proven."""

@@ -31,6 +31,7 @@ from gpuwire.transport.engine_aioquic_windows import Arrival
 from gpuwire.transport.identity import Identity
 from gpuwire.transport.options import SMALLEST_DATAGRAM_BYTES, TransportOptions
 from gpuwire.transport.path import RoundTrip
+from gpuwire.transport.stateless_reset import ResetTokens, is_reset
 from gpuwire.transport.trust import PinnedKey, Trust
 from gpuwire.transport.windows import (
     FIRST_CONNECTION_WINDOW_BYTES,
@@ -60,6 +61,9 @@ class AioquicEngine:
     @property
     def has_peer(self) -> bool:
         return self._quic._remote_initial_source_connection_id is not None
+
+    def is_reset(self, data: bytes) -> bool:
+        return is_reset(data, self._quic.peer_reset_token)
 
     def connect(self, address: Address, now: float) -> None:
         self._quic.connect(address, now)
@@ -256,15 +260,15 @@ def server_engine(
     configuration.certificate = identity.certificate
     configuration.certificate_chain = list(identity.chain)
     configuration.private_key = identity.key
-    return AioquicEngine(
-        Quic(
-            configuration,
-            options,
-            largest_datagram_bytes=options.largest_datagram_bytes(is_loopback=is_loopback),
-            original_destination_connection_id=original_connection_id,
-            retry_source_connection_id=retry_connection_id,
-        )
+    quic = Quic(
+        configuration,
+        options,
+        largest_datagram_bytes=options.largest_datagram_bytes(is_loopback=is_loopback),
+        original_destination_connection_id=original_connection_id,
+        retry_source_connection_id=retry_connection_id,
     )
+    quic.use_reset_tokens(ResetTokens(identity).token)
+    return AioquicEngine(quic)
 
 
 def _configuration(options: TransportOptions, *, is_client: bool) -> QuicConfiguration:

@@ -7,7 +7,7 @@ and in the other `engine_aioquic_*` modules, and nowhere else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioquic import tls
@@ -47,9 +47,27 @@ class Quic(SchedulingQuic):
         # `Terminated`. A logger outside the registry that is switched off costs least.
         self._logger = logging.Logger("aioquic", logging.CRITICAL + 1)  # type: ignore[assignment]
         self._pinned = pinned
+        self._reset_token: Callable[[bytes], bytes] | None = None
         self.peer_fingerprint: str | None = None
         self.cause: TerminationCause | None = None
         self.size_search = DatagramSizeSearch(most=largest_datagram_bytes)
+
+    def use_reset_tokens(self, token: Callable[[bytes], bytes]) -> None:
+        """A server's connection, before it has said a word: its ids come with these tokens."""
+        self._reset_token = token
+        self._host_cids[0].stateless_reset_token = token(self._host_cids[0].cid)
+
+    @property
+    def peer_reset_token(self) -> bytes | None:
+        """What the peer would show if it did not know the connection any more."""
+        return self._peer_cid.stateless_reset_token or None
+
+    def _replenish_connection_ids(self) -> None:
+        super()._replenish_connection_ids()
+        if self._reset_token is not None:
+            for issued in self._host_cids:
+                if not issued.was_sent:
+                    issued.stateless_reset_token = self._reset_token(issued.cid)
 
     @property
     def is_over(self) -> bool:

@@ -95,6 +95,9 @@ class Qh3Engine:
 
     # --- Facts --------------------------------------------------------------------------------
 
+    def is_reset(self, data: bytes) -> bool:
+        return False  # Its core keeps the tokens to itself: silence says the same, later.
+
     @property
     def peer_fingerprint(self) -> str | None:
         certificate = self._quic.get_peercert()

@@ -33,6 +33,7 @@ from gpuwire.transport.first_flight import (
 from gpuwire.transport.identity import Identity
 from gpuwire.transport.offload import Offload
 from gpuwire.transport.options import TransportOptions
+from gpuwire.transport.stateless_reset import ResetTokens
 
 Handler = Callable[[Connection], Awaitable[None]]
 DEFAULT_OPTIONS = TransportOptions()
@@ -109,6 +110,7 @@ class Listener:
         self._handshakes: dict[Connection, asyncio.TimerHandle] = {}
         self._handlers: dict[Connection, asyncio.Task[None]] = {}
         self._proof = AddressProof()
+        self._reset_tokens = ResetTokens(identity)
         self._is_closing = False
         self.port = self._socket.port
         """The port that is bound, also where 0 was asked for."""
@@ -165,6 +167,8 @@ class Listener:
             return
         self.counts.garbage_datagrams += 1
         answer = version_negotiation_for(data)
+        if answer is None and not self._is_closing:
+            answer = self._reset_tokens.answer(data)
         if answer is not None:
             self._socket.send([(answer, address)])
 
