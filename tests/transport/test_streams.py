@@ -200,6 +200,25 @@ def test_an_array_is_sent_from_its_own_memory(run: Any, linked: Any) -> None:
     run(scenario())
 
 
+def test_what_is_read_is_bytes_of_its_own_also_from_large_datagrams(run: Any, linked: Any) -> None:
+    payload = random.Random(2).randbytes(300_000)
+
+    async def scenario() -> None:
+        async with linked() as link:
+            while link.client.path.datagram_bytes < 16_000:
+                stream = link.client.open_bulk()
+                writing = asyncio.create_task(stream.write(payload))
+                reader = await link.server.accept_bulk()
+                parts = [await reader.readexactly(17)]
+                while sum(map(len, parts)) < len(payload):
+                    parts.append(await reader.read(50_000))
+                assert {type(part) for part in parts} == {bytes}
+                assert b"".join(parts) == payload
+                await writing
+
+    run(scenario())
+
+
 def test_a_stream_that_ends_early_says_how_much_there_was(run: Any, linked: Any) -> None:
     async def scenario() -> None:
         async with linked() as link:

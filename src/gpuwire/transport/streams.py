@@ -205,8 +205,8 @@ class ReceiveStream:
 
     async def read_into(self, target: memoryview) -> None:
         """Fills `target`, a writable contiguous view, whole; each byte is copied once, out of the
-        decrypted packet. A call that is cancelled leaves a stream to be stopped. Raises as
-        `readexactly` does."""
+        decrypted packet (twice where frames are shorter than 8 KiB). A call that is cancelled
+        leaves a stream to be stopped. Raises as `readexactly` does."""
         view = target.cast("B")
         filled = 0
         while filled < len(view):
