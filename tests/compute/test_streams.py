@@ -115,14 +115,17 @@ def test_what_is_under_way_is_named_until_it_has_ended(work):
     source, target = work.words(1), work.words(0)
     work.server.sync().wait(60)
     assert work.server.running() is None
+    assert work.server.is_idle
     work.add(source, target, 1)
     assert work.server.running() is None
+    assert work.server.is_idle, "nothing was submitted"
     done = work.server.sync()
     running = work.server.running()
     assert running is None or (running.kernels, running.streams) == (("add",), (0,))
     done.wait(60)
     work.server.sync().wait(60)
     assert work.server.running() is None
+    assert work.server.is_idle
 
 
 def test_a_submission_tells_whose_kernels_it_holds(work):

@@ -32,8 +32,9 @@ from gpuwire.compute.timings import Timings
 from gpuwire.compute.uniforms import Uniform, Uniforms
 from gpuwire.errors import LaunchError
 
-MAX_PLACES = 16
-"""Sets of places kept of one sequence: a loop's memory goes round in a few."""
+MAX_PLACES = 64
+"""Sets of places kept of one sequence: a loop's memory goes round in a few, and in more where the
+program keeps the last values that it made."""
 MAX_BOUND_STEPS = 1 << 15
 """Launches kept bound in all sequences together, 1.3 KiB each with their bind groups' notes; the
 sequences that have not run for longest go first."""

@@ -381,6 +381,13 @@ class WgpuServer(MemoryFace, CommunicationFace, ProfilingFace, GraphFace):
         """The logical streams that are alive."""
         return self._scheduler.stream_ids()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was submitted is still under way. Asks the device, which takes
+        1 µs."""
+        self._poller.poll()
+        return self._submissions.is_empty
+
     def running(self) -> Submission | None:
         """The submission that has been under way longest; None if the device is idle. The one
         method that any thread may call, while the server's own is stuck in a driver, say."""

@@ -43,6 +43,11 @@ class Submissions:
 
         self._poller.when_work_done(ended)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all have ended, as far as the device was asked. From any thread."""
+        return not self._running
+
     def oldest(self) -> Submission | None:
         """The one that has been under way longest; None if the device is idle. From any thread.
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 import traceback
 from collections import deque
 from typing import TYPE_CHECKING
@@ -80,6 +81,8 @@ class Worker:
         self._chunks: deque[UploadChunk] = deque()
         self._turn_due = False
         self._idle: asyncio.TimerHandle | None = None
+        self._flushed = 0.0
+        """When launches were last handed to the device, by `time.monotonic()`."""
         self._limits = WireLimits()
         self._graph_bounds = GraphBounds(0, 0)
         self._log_level: LogLevel = "disabled"
@@ -306,8 +309,14 @@ class Worker:
             self._plan_flush()
 
     def _plan_flush(self) -> None:
-        """Launches queued by the last turn must not wait for a neighbour that never comes."""
-        if self._idle is None:
+        """Launches queued by the last turn must not wait for a neighbour that never comes, and
+        after a pause for none at all: a device with nothing to do begins at once."""
+        if self._idle is not None:
+            return
+        assert self._device is not None
+        if time.monotonic() - self._flushed > IDLE_SECONDS and self._device.server.is_idle:
+            self._flush()
+        else:
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._flush)
 
     def _flush(self) -> None:
@@ -316,6 +325,7 @@ class Worker:
         for session in self._sessions.values():
             self._box.note(session.number)
             for stream in session.launched_streams():
+                self._flushed = time.monotonic()
                 # What failed is in its tensors already: `check` follows every operation.
                 with contextlib.suppress(GpuwireError):
                     self._device.server.flush(stream)
