@@ -54,10 +54,19 @@ def test_ping_measures_and_names_the_path(
     assert facts["address"] == f"127.0.0.1:{Ticket.parse(server_ticket).port}"
     assert facts["datagram_bytes"] >= 1200
     assert facts["engine"] == "aioquic"
+    assert facts["windows"] == {"stream_bytes": 2**20, "connection_bytes": 2**21}
+    assert facts["quic_round_trip_ms"]["minimum"] <= facts["quic_round_trip_ms"]["median"]
+    assert facts["quic_round_trip_ms"]["jitter"] >= 0
+    assert facts["packets_lost"] <= facts["packets_sent"]
+    assert min(facts["congestion_window_bytes"], facts["bytes_sent"], facts["bytes_received"]) > 0
+    assert (facts["offload"]["state"], facts["resumptions"]) == ("off", 0)
+    assert "segmentation_offload" in facts["offload"]["reason"]
     monkeypatch.setenv("GPUWIRE_URL", server_ticket)
     assert main(["ping", "--count", "1"]) == 0
     text = capsys.readouterr().out
     assert facts["address"] in text
+    for name in ("jitter", "congestion window", "receive windows", "loss", "datagrams", "offload"):
+        assert name in text
     assert facts["devices"][0]["name"] in text
 
 
