@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +29,12 @@ from gpuwire.client.forking import call_in_forked_child
 from gpuwire.client.graph_cache import GraphCache
 from gpuwire.client.graph_parts import GraphPart
 from gpuwire.client.heartbeat import Heartbeats
+from gpuwire.client.links import Links, Parts
 from gpuwire.client.locations import LocationTable
 from gpuwire.client.op_by_op import OpByOp
 from gpuwire.client.pending import Completion, HostArray, PendingReplies, fresh
 from gpuwire.client.reader import Reader
 from gpuwire.client.recorder import Recorder, TaskSink
-from gpuwire.client.resuming import find_link
 from gpuwire.client.stats import CacheUse, ServerCounts, Stats
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.timeline import Timeline
@@ -46,13 +45,10 @@ from gpuwire.client.writer import Writer
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
     ArgumentError,
-    ConnectionClosed,
     DeviceClosed,
     GpuwireError,
-    LinkLost,
     ProtocolError,
     RequestTimeout,
-    SessionError,
     SessionLost,
     UploadTooLarge,
 )
@@ -64,7 +60,7 @@ from gpuwire.telemetry.savings import Savings
 from gpuwire.telemetry.tracing import open_tracer
 from gpuwire.transport import PathInfo, Ticket
 from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
-from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Resume, Task
+from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
 from gpuwire.wire.records import to_record
 
 if TYPE_CHECKING:
@@ -149,15 +145,7 @@ class Session:
         self.room = threading.Event()
         """Set while a recording thread need not wait."""
         self.room.set()
-        self._config = config
         self._logger = logger
-        self._link = link
-        self._admission = admission
-        self._reopen = reopen
-        self.is_away = False
-        """Whether its link is lost and another is sought."""
-        self.resumptions = 0
-        """How often the session went on over another link."""
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._ended: GpuwireError | None = None
@@ -211,6 +199,8 @@ class Session:
             self.recorder.graph_missing,
             self._counts,
         )
+        parts = Parts(self._reader, self._writer, self._heartbeats, self._pending)
+        self._links = Links(link, admission, config, logger, parts, reopen, address)
         call_in_forked_child(self._leave_to_parent)
 
     @property
@@ -246,7 +236,12 @@ class Session:
     @property
     def path(self) -> PathInfo:
         """The way to the server, now; while the link is lost, as it was last."""
-        return replace(self._link.connection.path, resumptions=self.resumptions)
+        return self._links.path
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its link is lost and another is sought."""
+        return self._links.is_away
 
     def start(self) -> None:
         """Starts sending and receiving."""
@@ -364,7 +359,7 @@ class Session:
             baseline_bytes=savings.baseline_bytes,
             actual_bytes=savings.actual_bytes,
             replies_pending=len(self._pending),
-            resumptions=self.resumptions,
+            resumptions=path.resumptions,
             rtt_seconds=path.rtt_seconds.smoothed,
             datagram_bytes=path.datagram_bytes,
             segmentation=path.offload,
@@ -393,6 +388,7 @@ class Session:
     async def _close(self) -> None:
         closed = DeviceClosed(f"the device {self.name} is closed; connect again")
         self.recorder.end(closed)
+        self._links.seek_no_more()
         if self.is_away and self._running is not None:
             self._running.cancel()
         elif self._ended is None:
@@ -401,9 +397,9 @@ class Session:
                 self._writer.send(Close(None))
                 async with asyncio.timeout(_GOODBYE_SECONDS):
                     await self._unless_ended(self._writer.finish())
-                    await self._link.connection.wait_closed()
+                    await self._links.present.connection.wait_closed()
         self._end(closed)
-        self._link.connection.close()
+        self._links.present.connection.close()
         if self._running is not None:
             await asyncio.wait((self._running,))
 
@@ -420,89 +416,12 @@ class Session:
 
     async def _run(self) -> None:
         try:
-            while True:
-                cause = await self._use_link()
-                if not isinstance(cause, LinkLost) or not self._may_resume:
-                    break
-                self._link_lost(cause)
-                try:
-                    link = await self._find_link(cause)
-                except GpuwireError as error:
-                    cause = _gone(error, self) if isinstance(error, SessionLost) else error
-                    break
-                self._link_found(link)
-            self._end(cause)
+            cause = await self._links.run()
+            self._end(_gone(cause, self) if isinstance(cause, SessionLost) else cause)
             if isinstance(cause, ProtocolError):
                 await self._tell(cause)
         finally:
-            self._link.connection.close()
-
-    async def _use_link(self) -> GpuwireError:
-        """Works over the present link until that is of no more use; returns why."""
-        connection = self._link.connection
-        tasks = [
-            self._loop.create_task(part)
-            for part in (
-                self._reader.run(),
-                self._writer.run(),
-                self._reader.run_bulk(),
-                self._heartbeats.run(self._tick),
-            )
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if connection.close_cause is not None:
-                # The server's last word may still lie unread, and it says more than the link's end.
-                await asyncio.wait(tasks[:1])
-            cause = _cause_of(next(task for task in tasks if task.done()), self)
-            if isinstance(cause, LinkLost):
-                connection.close(reason=str(cause))
-                connection.abandon(cause)
-                await asyncio.wait(tasks[2:3])  # What had arrived of tensors is taken in.
-            return cause
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    # --- Another link ------------------------------------------------------------------------
-
-    @property
-    def _may_resume(self) -> bool:
-        can = self._admission.key is not None and self.limits.resume_grace_seconds > 0
-        return can and self._closing is None
-
-    def _link_lost(self, cause: LinkLost) -> None:
-        self.is_away = True
-        self._writer.link_lost()
-        self._logger.basic(f"session {self.id.hex()} lost its link, and seeks another: {cause}")
-
-    async def _find_link(self, cause: LinkLost) -> Link:
-        key = self._admission.key
-        assert key is not None
-
-        def attempt(seconds: float) -> Awaitable[Link]:
-            numbering = self._link.wire.numbering
-            resume = Resume(self.id, key, numbering.tell(), self._pending.progress())
-            return self._reopen(Resumption(self.info.index, resume, numbering), seconds)
-
-        return await find_link(
-            attempt,
-            cause=cause,
-            grace_seconds=self.limits.resume_grace_seconds,
-            attempt_seconds=self._config.connect_timeout_seconds,
-            logger=self._logger,
-        )
-
-    def _link_found(self, link: Link) -> None:
-        assert link.welcome.resumed is not None
-        self._link = link
-        self.is_away = False
-        self.resumptions += 1
-        self._reader.link_found(link)
-        self._writer.link_found(link, link.welcome.resumed.uploads)
-        path = link.connection.path
-        self._logger.basic(f"session {self.id.hex()} goes on over another link to {path.address}")
+            self._links.present.connection.close()
 
     async def _tell(self, error: ProtocolError) -> None:
         """Tells the server what it did wrong, unless it was the server that found the fault."""
@@ -534,10 +453,6 @@ class Session:
             assert self._ended is not None
             raise fresh(self._ended)
         await task
-
-    def _tick(self) -> None:
-        self._writer.acknowledge()
-        self._writer.wake()
 
     def _make_room(self) -> None:
         if self.held_bytes < HELD_BYTES_LOW and not self.room.is_set():
@@ -575,22 +490,6 @@ def _tracing(tracer: Tracer, admission: Admission) -> Tracing:
     from gpuwire.client.tracing import Tracing
 
     return Tracing(tracer, admission.session.hex()[:8], admission.device.name)
-
-
-def _cause_of(part: asyncio.Task[None], session: Session) -> GpuwireError:
-    """Why a session ends, from the part of it that ended."""
-    error = part.exception()
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, ConnectionClosed):
-        lost = LinkLost(f"the server closed the connection to {session.address}: {error}")
-        lost.__cause__ = error
-        return lost
-    if isinstance(error, GpuwireError):
-        return error
-    failed = SessionError(f"the session with {session.name} failed on this side: {error!r}")
-    failed.__cause__ = error
-    return failed
 
 
 def _gone(error: SessionLost, session: Session) -> SessionLost:
