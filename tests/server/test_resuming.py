@@ -310,6 +310,32 @@ def test_a_session_that_waits_counts_and_frees_its_memory_when_it_has_waited(ser
     serving(scenario, max_sessions=1, remote={"resume_grace_seconds": 0.5})
 
 
+def test_what_nobody_takes_waits_on_the_device_and_not_in_the_front(serving, log) -> None:
+    async def scenario(server) -> None:
+        inline, count = TensorType(F4.dtype, (4096,)), 2000
+        client = await connect_plainly(server.ticket)
+        client.send(register(1, [1.0] * 4096, inline), sync(2))
+        await client.reply(2)
+        client.stop_reading()
+        client.send(*(read(1, request=100 + i) for i in range(count)))
+        await client.control.writer.wait_acknowledged()
+        client.vanish()
+        await log.line("lost its link")
+        async with plain_client(server.ticket) as other:
+            for request in range(1, 50):  # Turns in which the device host may go too far.
+                other.send(sync(request))
+                await other.reply(request)
+        session = server._reception._sessions[client.welcome.session].session
+        held = sum(len(replies.payload) for replies in session._replies)
+        held += session._numbering.kept_bytes
+        assert 0 < held < count * inline.nbytes / 2
+        back = await come_back(server.ticket, client)
+        assert len((await back.reply(100 + count - 1)).data) == inline.nbytes
+        await back.close()
+
+    serving(scenario)
+
+
 def test_without_a_grace_nothing_can_be_resumed(serving, log) -> None:
     async def scenario(server) -> None:
         client = await connect_plainly(server.ticket)
