@@ -191,6 +191,25 @@ def test_an_upload_that_arrived_whole_is_taken_in_and_another_goes_on(serving, l
     serving(scenario)
 
 
+def test_an_upload_that_arrived_before_its_task_is_there_after_the_link(serving, log) -> None:
+    async def scenario(server) -> None:
+        small = TensorType(F4.dtype, (64 * 1024,))
+        data = np.random.default_rng(5).random(small.size, np.float32).tobytes()
+        client = await connect_plainly(server.ticket)
+        stream = client.begin_upload(1, small.nbytes)
+        await stream.write(data)
+        stream.finish()
+        await stream.wait_acknowledged()
+        client.vanish()
+        await log.line("lost its link")
+        back = await come_back(server.ticket, client)
+        back.send(register(1, None, small, request=1), read(1, request=2))
+        assert await asyncio.wait_for(back.download(2), 20) == data
+        await back.close()
+
+    serving(scenario)
+
+
 def test_a_download_goes_on_from_what_the_client_has(serving) -> None:
     async def scenario(server) -> None:
         data = numbers(3)
