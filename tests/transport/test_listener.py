@@ -183,7 +183,7 @@ def test_a_client_that_opens_thousands_of_streams_is_cut_off_alone(
                 "127.0.0.1", listener.port, configuration=configuration
             ) as bad:
                 bad._quic._remote_max_streams_uni = 10_000
-                for number in range(2_500):
+                for number in range(5_000):
                     bad._quic.send_stream_data(2 + 4 * number, b"x", end_stream=True)
                 bad.transmit()
                 await bad.wait_closed()
