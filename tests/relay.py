@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import selectors
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -108,14 +109,16 @@ class Relay:
         *,
         seed: int = 1,
         port: int = 0,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """`up` is client to server; `down` is the same unless given."""
+        """`up` is client to server; `down` is the same unless given. The loop is the relay's own
+        from then on."""
         up = up or LinkProfile()
         self.up = Direction(up, random.Random(seed))
         self.down = Direction(down or up, random.Random(seed + 1))
         self._server = server
         self._wanted_port = port
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop or asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
         self._cut = False
         self._upstream: dict[Address, socket.socket] = {}
@@ -274,7 +277,10 @@ def main() -> None:
         reordering=chosen.reordering,
         max_datagram_bytes=chosen.max_datagram,
     )
-    with Relay((host, int(port)), profile, seed=chosen.seed, port=chosen.port) as relay:
+    # epoll rounds each delay up to a whole millisecond; select, which is for few sockets, does not.
+    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+    address = (host, int(port))
+    with Relay(address, profile, seed=chosen.seed, port=chosen.port, loop=loop) as relay:
         print(f"127.0.0.1:{relay.port}", flush=True)
         threading.Event().wait()
 
