@@ -8,6 +8,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+import uvloop
+
 from gpuwire.transport.datagrams import BACKLOG, DatagramSocket
 
 
@@ -66,7 +69,8 @@ def test_what_arrived_together_is_handled_together(run: Any) -> None:
     run(scenario())
 
 
-def test_a_refusal_is_heard_and_the_next_datagram_still_goes_out(run: Any) -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_after_a_refusal_datagrams_still_go_out_and_come_in(loop: Any) -> None:
     async def scenario() -> None:
         with bound() as gone:
             address = gone.getsockname()
@@ -83,10 +87,14 @@ def test_a_refusal_is_heard_and_the_next_datagram_still_goes_out(run: Any) -> No
         sender.send([(b"three", None)])
         await received.until(lambda: bool(received.batches))
         assert received.batches == [[b"three"]]
+        receiver.send([(b"four", ("127.0.0.1", sender.port))])
+        await heard.until(lambda: bool(heard.batches))
+        assert heard.batches == [[b"four"]]
         sender.close()
         receiver.close()
 
-    run(scenario())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(scenario())
 
 
 def test_a_datagram_that_is_too_large_is_reported_and_the_rest_goes_out(run: Any) -> None:

@@ -142,8 +142,20 @@ class DatagramSocket:
         error = self._take_coalesced(batch) if self._coalesces else self._take_single(batch)
         if batch:
             self._on_datagrams(batch)
+        if (error is not None or not batch) and not self._is_closed:
+            self._watch_again()
         if error is not None and not self._is_closed:
             self._on_error(error)
+
+    def _watch_again(self) -> None:
+        """uvloop watches a socket no more once it had an error, such as the ICMP message that a
+        peer's port is closed; that may be over before it is read."""
+        descriptor = self._socket.fileno()
+        self._loop.remove_reader(descriptor)
+        self._loop.add_reader(descriptor, self._receive)
+        if self._backlog:
+            self._loop.remove_writer(descriptor)
+            self._loop.add_writer(descriptor, self._send_backlog)
 
     def _take_single(self, batch: list[Datagram]) -> OSError | None:
         receive_from, peer = self._socket.recvfrom, self._peer
