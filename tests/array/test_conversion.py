@@ -106,7 +106,7 @@ def test_asked_types(send: Send, check: Check) -> None:
         ["a", "b"],
         [None],
         [[1, 2], [3]],
-        object(),
+        object,
         np.array(["2020-01-01"], "M8[D]"),
         np.zeros(2, [("a", "i4"), ("b", "f4")]),
         np.array([{}], object),
