@@ -4,24 +4,26 @@
 
 A two-layer network for pictures of 28 × 28 is trained with a compiled step, on a server in
 processes of its own; on a GPU it is a wider one over more pictures, so that a step takes 1 ms or
-more. The *GPU
-time* of a step is that of the same loop, in the same run, over loopback without a relay and without
-a read: so many steps and one sync at the end, divided by their number; it is what the server and
-its adapter do at their own pace. Then the same through `tests/relay.py` in a process of its own,
-which holds each datagram back for half of the round trip:
+more. The *GPU time* of a step is that of the same loop, in the same run, over loopback without a
+relay and without a read: so many steps and one sync at the end, divided by their number; it is
+what the server and its adapter do at their own pace. Then the same through `tests/relay.py` in a
+process of its own, which holds each datagram back for half of the round trip:
 
 - without a read,
 - with a scalar read and waited for every ten steps: one round trip is to be paid for each,
 - with every step's scalar asked for by `copy_to_host_async` and looked at two round trips' worth of
   steps later: the loop is to wait for nothing.
 
-The sides take turns, and each ratio is of one turn. Beside them stands what an empty sync takes
-through the relay: the round trip as it is, with the relay's and our own share.
+The sides take turns, and each ratio is of one turn. The link's round trip, *RTT*, is what a bare
+datagram takes through such a relay to an echo and back. An empty sync stands beside it: the round
+trip with our own share.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -115,20 +117,35 @@ class Training:
 
 
 @contextmanager
-def relayed(ticket: str, rtt_ms: float) -> Iterator[str]:
-    """The same server behind a relay in a process of its own."""
-    whole = Ticket.parse(ticket)
+def relayed(port: int, rtt_ms: float) -> Iterator[int]:
+    """A relay to a port of this machine, in a process of its own; gives its port."""
     relay = Path(__file__).resolve().parents[1] / "relay.py"
-    command = [sys.executable, str(relay), f"127.0.0.1:{whole.port}"]
-    with subprocess.Popen(
-        [*command, "--delay-ms", str(rtt_ms / 2)], stdout=subprocess.PIPE, text=True
-    ) as child:
+    command = [sys.executable, str(relay), f"127.0.0.1:{port}", "--delay-ms", str(rtt_ms / 2)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        port = child.stdout.readline().strip().rpartition(":")[2]
         try:
-            yield ticket.replace(f":{whole.port}", f":{port}", 1)
+            yield int(child.stdout.readline().rpartition(":")[2])
         finally:
             child.kill()
+
+
+def bare_trips(rtt_ms: float, count: int) -> list[float]:
+    """Milliseconds that datagrams take through a relay to an echo and back, one after another."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as echo,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
+    ):
+        echo.bind(("127.0.0.1", 0))
+        with relayed(echo.getsockname()[1], rtt_ms) as port:
+            asking.connect(("127.0.0.1", port))
+            trips = []
+            for _ in range(count):
+                began = time.perf_counter()
+                asking.send(bytes(64))
+                echo.sendto(*echo.recvfrom(64))
+                asking.recv(64)
+                trips.append((time.perf_counter() - began) * 1e3)
+    return trips
 
 
 def per_step(work: Callable[[], object], steps: int) -> float:
@@ -186,16 +203,21 @@ def main() -> None:
         directory = Path(running.enter_context(tempfile.TemporaryDirectory()))
         server = running.enter_context(ServerProcess(directory / "server"))
         near = Training(running.enter_context(gw.connect(server.ticket)))
-        behind_relay = running.enter_context(relayed(server.ticket, arguments.rtt_ms))
+        port = Ticket.parse(server.ticket).port
+        relay_port = running.enter_context(relayed(port, arguments.rtt_ms))
+        behind_relay = server.ticket.replace(f":{port}", f":{relay_port}", 1)
         far = Training(running.enter_context(gw.connect(behind_relay)))
         assert near.first == far.first
         report = Report(
             f"a training loop on {near.dev.info.name}, {arguments.rtt_ms:g} ms round trip, "
             f"{far.dev.link.engine}"
         )
+        bare = bare_trips(arguments.rtt_ms, 20)
+        report.add("RTT: a bare datagram through the relay and back", bare, "ms")
         trips = [far.empty_round_trip() * 1e3 for _ in range(20)]
         report.add("an empty sync through the relay", trips, "ms")
-        measure(report, near, far, arguments.rounds, arguments.steps, arguments.rtt_ms)
+        rtt_ms = statistics.median(bare)
+        measure(report, near, far, arguments.rounds, arguments.steps, rtt_ms)
         assert far.read_every(EVERY, EVERY) < far.first, "it does not learn"
     report.finish()
 
