@@ -300,12 +300,17 @@ def test_a_terminal_bar_needs_a_terminal() -> None:
 FIRST_RUN = """
 import sys
 import numpy as np
+import rich.progress  # Else it is imported while the kernel is compiled, which is over by then.
 import gpuwire as gw
 from gpuwire.client import progress
 progress.PATIENCE_SECONDS = 0.0
 progress.REFRESH_SECONDS = 0.01
+def function(x):
+    for number in range(24):
+        x = gw.tanh(x) * gw.cos(x + number) + gw.sqrt(gw.abs(x) + number)
+    return gw.sum(x, axis=0)
 with gw.connect(sys.argv[1]) as dev:
-    step = gw.compile(lambda x: gw.sum(gw.tanh(x) * gw.cos(x) + 0.25, axis=0))
+    step = gw.compile(function)
     np.asarray(step(gw.ones((5, 11), device=dev)))
 print("done")
 """
