@@ -310,6 +310,19 @@ def test_a_token_that_was_revoked_meanwhile_does_not_resume(serving, log) -> Non
     serving(scenario)
 
 
+def test_a_new_token_of_an_old_name_does_not_resume(serving, log) -> None:
+    async def scenario(server) -> None:
+        store = TokenStore(server.state_dir)
+        client = await connect_plainly(server.ticket, token=store.add("alice"))
+        client.vanish()
+        await log.line("lost its link")
+        store.revoke("alice")
+        with pytest.raises(SessionLost, match="does not know this session"):
+            await come_back(server.ticket, client, token=store.add("alice"))
+
+    serving(scenario)
+
+
 def test_a_session_that_waits_counts_and_frees_its_memory_when_it_has_waited(serving, log) -> None:
     async def scenario(server) -> None:
         client = await connect_plainly(server.ticket)

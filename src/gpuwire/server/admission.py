@@ -37,7 +37,7 @@ class Grant:
 
     @property
     def owner(self) -> str:
-        """Whose uploads are kept (`remote.upload_cache`): nobody else finds them."""
+        """Whose its holder's sessions and kept uploads are: nobody else finds or resumes them."""
         return f"token {self.token}" if self.token else f"name {self.name}"
 
 

@@ -77,11 +77,11 @@ class _Claim:
 
     key: bytes = field(repr=False)
     owner: str
-    """The token's name."""
+    """`Grant.owner`: a new token of an old name is another's."""
 
     def is_met_by(self, resume: Resume, grant: Grant) -> bool:
         """Whether it did."""
-        return hmac.compare_digest(self.key, resume.key) and self.owner == grant.name
+        return hmac.compare_digest(self.key, resume.key) and self.owner == grant.owner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +242,7 @@ class Reception:
         )
         if self._tracer is not None:
             session.tracing = _frame_tracing(self._tracer, identity, device)
-        known = _Known(session, _Claim(key, grant.name), name, max_upload, max_memory)
+        known = _Known(session, _Claim(key, grant.owner), name, max_upload, max_memory)
         welcome = self._welcome(caller, identity, known, key if self._times.grace else None)
         attached = session.open(caller.link, welcome, caller.early, max_memory, max_upload)
         self._logger.basic(
