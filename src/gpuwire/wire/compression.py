@@ -16,15 +16,20 @@ its header says how long, and no more than that is ever unpacked.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from backports import zstd
 
 from gpuwire.errors import LimitBreached, MalformedMessage
 from gpuwire.wire.messages import Buffer
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 CODED_PIECE_BYTES = 256 * 1024
 """Each end holds one such piece of a stream, twice. Four times as much compresses 1 to 4 % better,
