@@ -12,10 +12,11 @@ from typing import Any
 from gpuwire.client.device_face import AsyncFace
 from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
+from gpuwire.client.opening import open_session
 from gpuwire.client.pending import HostArray
 from gpuwire.client.progress import AsyncWaits
 from gpuwire.client.recorded_graphs import RecordedGraph
-from gpuwire.client.session import Session, open_session, timed_out
+from gpuwire.client.session import Session, timed_out
 from gpuwire.client.tensor import Tensor
 from gpuwire.client.transfers import Transfer
 from gpuwire.config import Config, load_config, ticket_from_environment

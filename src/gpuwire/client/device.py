@@ -17,6 +17,7 @@ from gpuwire.client.device_face import SyncFace
 from gpuwire.client.host_copies import HostCopy
 from gpuwire.client.local import LocalServer, start_local_server
 from gpuwire.client.loop_thread import LoopThread
+from gpuwire.client.opening import open_session
 from gpuwire.client.pending import HostArray
 from gpuwire.client.profiling import profiled
 from gpuwire.client.progress import Waits
@@ -25,7 +26,6 @@ from gpuwire.client.session import (
     HELD_BYTES_HIGH,
     SNAPSHOT_BYTES,
     Session,
-    open_session,
     timed_out,
 )
 from gpuwire.client.tensor import Tensor

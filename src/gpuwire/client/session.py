@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +19,6 @@ from gpuwire.client.connecting import (
     Admission,
     Link,
     Resumption,
-    address_of,
-    open_link,
-    reopen_link,
 )
 from gpuwire.client.failures import failure
 from gpuwire.client.forking import call_in_forked_child
@@ -40,7 +36,7 @@ from gpuwire.client.tensor import Tensor
 from gpuwire.client.timeline import Timeline
 from gpuwire.client.transfers import Transfer
 from gpuwire.client.waking import Waker
-from gpuwire.client.watching import Viewer, watch
+from gpuwire.client.watching import Viewer
 from gpuwire.client.writer import Writer
 from gpuwire.config import RemoteConfig
 from gpuwire.errors import (
@@ -55,17 +51,15 @@ from gpuwire.errors import (
 from gpuwire.ids import RequestId, StreamId, TensorId
 from gpuwire.ir.dtypes import dtype_by_name, dtype_of_numpy
 from gpuwire.ir.tensors import TensorType
-from gpuwire.telemetry.logs import Logger, open_logger
+from gpuwire.telemetry.logs import Logger
 from gpuwire.telemetry.savings import Savings
-from gpuwire.telemetry.tracing import open_tracer
-from gpuwire.transport import PathInfo, Ticket
+from gpuwire.transport import PathInfo
 from gpuwire.wire.device_tasks import DescribeGraph, GraphDescribed
 from gpuwire.wire.messages import INLINE_BYTES, Answer, Close, Heartbeat, Task
 from gpuwire.wire.records import to_record
 
 if TYPE_CHECKING:
     from gpuwire.client.tracing import Tracing
-    from gpuwire.telemetry.otel import Tracer
 
 SNAPSHOT_BYTES = 1024 * 1024
 """The longest upload that is copied and sent behind the caller's back; a longer one is sent from
@@ -82,32 +76,6 @@ _STUCK_BYTES = 16 * 1024
 """Less than this in that time is heartbeats and repeats, no progress."""
 _FRAME_BYTES = 1024 * 1024
 _TASKS_PER_FRAME = 32_768
-
-
-async def open_session(
-    ticket: Ticket, device: int, config: RemoteConfig, authority: Path | None = None
-) -> Session:
-    """Opens a session on the running event loop; raises as `connecting.open_link`."""
-    logger = open_logger(config.logger, "client")
-    tracer = open_tracer(config.tracing, "gpuwire-client", logger, key="remote.tracing")
-    try:
-        link, admission = await open_link(ticket, device, config, authority)
-    except BaseException:
-        if tracer is not None:
-            await asyncio.to_thread(tracer.close)
-        raise
-    session = Session(
-        link,
-        admission,
-        config,
-        logger,
-        address_of(ticket),
-        lambda: watch(ticket, config, authority, closely=True),
-        lambda resumption, seconds: reopen_link(ticket, resumption, config, seconds, authority),
-        None if tracer is None else _tracing(tracer, admission),
-    )
-    session.start()
-    return session
 
 
 class Session:
@@ -484,12 +452,6 @@ class Session:
         self.recorder.abandon(cause)
         self._ended = cause
         self.room.set()
-
-
-def _tracing(tracer: Tracer, admission: Admission) -> Tracing:
-    from gpuwire.client.tracing import Tracing
-
-    return Tracing(tracer, admission.session.hex()[:8], admission.device.name)
 
 
 def _gone(error: SessionLost, session: Session) -> SessionLost:
