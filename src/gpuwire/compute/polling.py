@@ -112,6 +112,7 @@ class Poller:
             lib.wgpuDevicePoll(self._device.pointer, True, NULL)
             if not completion.done:
                 self._fail_if_lost()
+                # Whoever polled in between is telling it; the library has nothing to wait on.
                 time.sleep(FIRST_PAUSE_SECONDS)
 
     def poll(self) -> None:

@@ -136,7 +136,7 @@ class SequenceLauncher:
         """The memory of what is given; None if any of it needs to be looked at launch by launch."""
         failed = self._scope.failed_batches
         slices: list[Slice] = []
-        for slot, least in sequence.given:
+        for slot, least in sequence.given:  # The caller has put these in.
             used = handles[slot].slice  # type: ignore[union-attr]
             if (
                 used is None
@@ -186,6 +186,7 @@ class SequenceLauncher:
         program = self._programs.program(launch.kernel)
         if program.failure is not None or (program.uniform_bytes and launch.more):
             return False
+        # What is given is there, and what is made was allocated for this run.
         bindings = [
             Binding(handles[part.slot], part.offset, part.size)  # type: ignore[arg-type]
             for part in launch.buffers

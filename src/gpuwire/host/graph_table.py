@@ -143,12 +143,12 @@ class GraphTable:
 
     def remember(self, graph_id: GraphId, graph: KeptGraph, last: LastRun) -> None:
         """What a graph's last run bound; and that it was the last to run."""
-        if not last.binds_as(graph.last):
-            self._remembered_ids -= graph.remembered_ids
-            graph.last = last
-            self._remembered_ids += graph.remembered_ids
-            graph.fits = False
+        binds_as_before = last.binds_as(graph.last)
+        before = 0 if binds_as_before else graph.remembered_ids
         graph.last = last
+        if not binds_as_before:
+            self._remembered_ids += graph.remembered_ids - before
+            graph.fits = False
         self._graphs.move_to_end(graph_id)
 
     def use(self, graph_id: GraphId) -> None:

@@ -168,10 +168,12 @@ def _direct(
     forms: tuple[OperandForm, OperandForm], block: Block
 ) -> tuple[OperandForm, OperandForm]:
     """The forms as a block can read them: fours of rows or columns need a multiple of four."""
-    return tuple(  # type: ignore[return-value]
-        form if form.along_k or not each % 4 else replace(form, quads=False)
-        for form, each in zip(forms, (block.rows, block.columns), strict=True)
-    )
+    left, right = forms
+    return _for_lanes(left, block.rows), _for_lanes(right, block.columns)
+
+
+def _for_lanes(form: OperandForm, each: int) -> OperandForm:
+    return form if form.along_k or not each % 4 else replace(form, quads=False)
 
 
 def _form(side: Placed, along_i: int, along_k: int, batch: Strides) -> OperandForm:

@@ -223,12 +223,12 @@ class Plan:
             for part in self.parts:
                 part.run(run)
             return self._values(run)
-        return self._run_waiting(run, self._start(run))
+        return self._run_waiting(run, self._run_parts(run, 0))
 
-    def _start(self, run: Run) -> tuple[int, Awaitable[None] | None]:
-        """Run up to the first host step; its number, and what it waits for."""
-        for number, part in enumerate(self.parts):
-            waiting = part.run(run)
+    def _run_parts(self, run: Run, first: int) -> tuple[int, Awaitable[None] | None]:
+        """Run from part `first` to the next host step; its number, and what it waits for."""
+        for number in range(first, len(self.parts)):
+            waiting = self.parts[number].run(run)
             if waiting is not None:
                 return number, waiting
         return len(self.parts), None
@@ -239,15 +239,11 @@ class Plan:
         number, waiting = begun
         while waiting is not None:
             await waiting
-            waiting = None
-            for number in range(number + 1, len(self.parts)):  # noqa: B020
-                waiting = self.parts[number].run(run)
-                if waiting is not None:
-                    break
+            number, waiting = self._run_parts(run, number + 1)
         return self._values(run)
 
     def _values(self, run: Run) -> tuple[Value, ...]:
-        handles = run.handles
+        handles = run.handles  # What a plan gives back is there at its end.
         return tuple(
             [
                 Value(handles[output.slot], output.type, output.strides, output.offset)  # type: ignore[arg-type]
