@@ -18,7 +18,11 @@ import asyncio
 import random
 import selectors
 import socket
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -223,6 +227,19 @@ class Relay:
     def _to_client(self, client: Address, data: bytes) -> None:
         assert self._inside is not None
         _send(self._inside, data, client)
+
+
+@contextmanager
+def relay_process(server_port: int, *arguments: str) -> Iterator[int]:
+    """A relay to a port of this machine in a process of its own, with the script's `arguments`, for
+    measurements that it must not disturb; gives its port."""
+    command = [sys.executable, __file__, f"127.0.0.1:{server_port}", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield int(child.stdout.readline().rpartition(":")[2])
+        finally:
+            child.kill()
 
 
 def _udp_socket() -> socket.socket:

@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import gpuwire as gw
 from gpuwire.loops import loop_factory
+from relay import relay_process
 from servers import ServerProcess
 
 ECHOES = 200
@@ -158,7 +159,7 @@ class Bench:
             setting = Setting("line", "aioquic", size)
             for loss, least in (("0", 90), ("0.001", 70), ("0.01", 50)):
                 values = []
-                with relayed(self.servers.ports[BY_ITSELF], [*LINE, "--loss", loss]) as port:
+                with relay_process(self.servers.ports[BY_ITSELF], *LINE, "--loss", loss) as port:
                     async with AsyncExitStack() as stack:
                         client = await open_client_at(stack, setting, port, self.servers.trust)
                         await client.upload(share[: 8 * MIB])
@@ -206,26 +207,6 @@ async def time_download(client: Client, count: int) -> float:
     began = time.perf_counter()
     await client.download(count)
     return count / (time.perf_counter() - began) / 1e6
-
-
-class relayed:  # noqa: N801 - used as a function
-    """A relay in a process of its own; gives its port."""
-
-    def __init__(self, server_port: int, arguments: list[str]) -> None:
-        script = Path(__file__).parent.parent / "relay.py"
-        self._process = subprocess.Popen(
-            [sys.executable, str(script), f"127.0.0.1:{server_port}", *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline().rsplit(":", 1)[1])
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 TINYGRAD_TRANSFERS = """

@@ -24,13 +24,12 @@ from __future__ import annotations
 import argparse
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import gpuwire as gw
 from gpuwire.transport import Ticket
+from relay import relay_process
 from servers import ServerProcess
 
 INPUTS, CLASSES = 28 * 28, 10
@@ -116,17 +116,9 @@ class Training:
         return time.perf_counter() - began
 
 
-@contextmanager
-def relayed(port: int, rtt_ms: float) -> Iterator[int]:
-    """A relay to a port of this machine, in a process of its own; gives its port."""
-    relay = Path(__file__).resolve().parents[1] / "relay.py"
-    command = [sys.executable, str(relay), f"127.0.0.1:{port}", "--delay-ms", str(rtt_ms / 2)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        try:
-            yield int(child.stdout.readline().rpartition(":")[2])
-        finally:
-            child.kill()
+def delay(rtt_ms: float) -> tuple[str, str]:
+    """What tells a relay so."""
+    return "--delay-ms", str(rtt_ms / 2)
 
 
 def bare_trips(rtt_ms: float, count: int) -> list[float]:
@@ -136,7 +128,7 @@ def bare_trips(rtt_ms: float, count: int) -> list[float]:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
     ):
         echo.bind(("127.0.0.1", 0))
-        with relayed(echo.getsockname()[1], rtt_ms) as port:
+        with relay_process(echo.getsockname()[1], *delay(rtt_ms)) as port:
             asking.connect(("127.0.0.1", port))
             trips = []
             for _ in range(count):
@@ -204,7 +196,7 @@ def main() -> None:
         server = running.enter_context(ServerProcess(directory / "server"))
         near = Training(running.enter_context(gw.connect(server.ticket)))
         port = Ticket.parse(server.ticket).port
-        relay_port = running.enter_context(relayed(port, arguments.rtt_ms))
+        relay_port = running.enter_context(relay_process(port, *delay(arguments.rtt_ms)))
         behind_relay = server.ticket.replace(f":{port}", f":{relay_port}", 1)
         far = Training(running.enter_context(gw.connect(behind_relay)))
         assert near.first == far.first

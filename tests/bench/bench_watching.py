@@ -100,7 +100,7 @@ class Side:
         viewer = subprocess.Popen(
             ["curl", "--silent", "--no-buffer", f"{self._url}events"], stdout=subprocess.DEVNULL
         )
-        time.sleep(0.7)
+        time.sleep(0.7)  # The first snapshots, which tell everything, are through.
         try:
             return measure()
         finally:
@@ -310,7 +310,7 @@ def measure_page(report: Report, server: ServerProcess, url: str, directory: Pat
             browser.wait("document.getElementById('link').textContent === 'live'")
             paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             report.add("first paint", [browser.evaluate(paint)], "ms", at_most=1000)
-            time.sleep(4)
+            time.sleep(4)  # The page has drawn everything once, and its scripts are compiled.
             browser.start_trace("toplevel", "blink", "devtools.timeline")
             time.sleep(15)
             trace = browser.trace()
